@@ -1,0 +1,1 @@
+"""Load generator and micro-benchmarks; every figure is printed beside its roof and as JSON on the last line."""

@@ -1,0 +1,1 @@
+"""motley command line: thin commands with lazy imports and no logic."""

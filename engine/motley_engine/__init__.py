@@ -1,0 +1,1 @@
+"""The engine: runs one uneven plan behind an OpenAI-compatible endpoint."""

@@ -1,0 +1,1 @@
+"""Pages, radix tree and the tensors behind them."""

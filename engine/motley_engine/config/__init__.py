@@ -1,0 +1,1 @@
+"""Typed configuration: one tree fed by flags, YAML and the plan."""

@@ -1,0 +1,1 @@
+"""Start, supervision and end of the processes of one replica."""

@@ -1,0 +1,1 @@
+"""Checkpoint readers and the copy of each rank slice into its parameters."""

@@ -1,0 +1,1 @@
+"""Logits to token ids, on rank 0 only."""

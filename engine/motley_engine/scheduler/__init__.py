@@ -1,0 +1,1 @@
+"""The only place that decides: queues, batches, step plans."""

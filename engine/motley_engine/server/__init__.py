@@ -1,0 +1,1 @@
+"""HTTP, tokenising and detokenising."""

@@ -1,0 +1,1 @@
+"""Kernels, one folder per operation: reference, Triton and CUDA implementations and their dispatch."""

@@ -1,0 +1,1 @@
+"""Typed InferenceService and GPUNode objects and their CRDs."""

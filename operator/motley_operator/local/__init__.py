@@ -1,0 +1,1 @@
+"""motley up: the rendered pods run as local processes."""

@@ -1,0 +1,1 @@
+"""Pure builders: object and plan in, manifests out."""
