@@ -40,6 +40,9 @@ class ModelSection(Section):
         ge=1,
         description="Longest sequence in tokens, prompt and output together; default: the model's own limit.",
     )
+    skip_tokenizer_init: bool = Field(
+        False, description="Load no tokenizer: /generate then takes input_ids and returns output_ids only."
+    )
     preferred_sampling_params: str = Field(
         "", description="JSON object of sampling defaults that come before the model's generation config."
     )
