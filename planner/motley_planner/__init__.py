@@ -1,1 +1,1 @@
-"""Pure planning library: inventory, model facts, partition, memory, plan. Imports neither torch nor a cluster client."""
+"""Pure planning library: inventory, model facts, partition, memory, plan. Imports no torch and no cluster client."""
