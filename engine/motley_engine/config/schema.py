@@ -21,7 +21,8 @@ class Section(BaseModel):
 class ModelSection(Section):
     model_path: str = Field(
         "",
-        description="Model URI or path: hf://org/name[@revision], file://, package://PACKAGE/FILE, a directory or a .gguf file.",
+        description="Model URI or path: hf://org/name[@revision], file://PATH, package://PACKAGE/FILE, a directory or "
+        "a .gguf file.",
     )
     tokenizer_path: str = Field("", description="Directory or file with the tokenizer; default: the model's own.")
     served_model_name: str = Field(
@@ -33,7 +34,8 @@ class ModelSection(Section):
     )
     dtype: Dtype = Field(
         "auto",
-        description="Type of weights and activations. auto: float32 on CPU, else the checkpoint's (float32 becomes bfloat16).",
+        description="Type of weights and activations. auto: float32 on CPU, else the checkpoint's (float32 becomes "
+        "bfloat16).",
     )
     context_length: int | None = Field(
         None,
@@ -66,7 +68,8 @@ class ParallelSection(Section):
     )
     rank_tp_ratio: str = Field(
         "",
-        description="auto, or one positive integer per rank: relative share of every unit-split dimension; default even.",
+        description="auto, or one positive integer per rank: relative share of every unit-split dimension; default: "
+        "even.",
     )
     rank_auto_reserve_mib: str = Field(
         "auto",
