@@ -88,7 +88,8 @@ class SamplingPlan:
     on the batch. ``blocked`` lists (sampled index, token id) pairs that must not be chosen (end ids before
     ``min_new_tokens``). ``state`` marks rows with penalties or bias; ``new_rows`` sets their state first.
     ``top_logprobs`` is -1 where no logprob is wanted. ``asked`` maps a sampled index to extra token ids.
-    ``score_targets`` are the ids whose logprob is wanted at ``StepPlan.score``; ``score_top`` and ``score_asked`` likewise.
+    ``score_targets`` are the ids whose logprob is wanted at ``StepPlan.score``; ``score_top`` and ``score_asked`` are
+    the same for its positions.
     """
 
     temperature: FloatArray
