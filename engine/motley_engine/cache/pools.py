@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from motley_planner.partition import ModelPartition
 
 from motley_engine.config.model import ModelConfig
 from motley_engine.executor.step import Geometry
+from motley_planner.partition import ModelPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import torch
-from motley_kernels import Backend
-from motley_planner.partition import ModelPartition
 
 from motley_engine.cache.pools import KVPools
 from motley_engine.comm.collectives import Collectives
 from motley_engine.config.model import ModelConfig
 from motley_engine.layers.context import ForwardContext
 from motley_engine.loader.checkpoint import Piece
+from motley_kernels import Backend
+from motley_planner.partition import ModelPartition
 
 
 class Model(Protocol):
