@@ -51,7 +51,9 @@ class Sampler:
         wanted = bool((plan.top_logprobs >= 0).any())
         return ids, logprobs(logits, ids, plan.top_logprobs, plan.asked) if wanted else None
 
-    def scores(self, rows: int, logits: Callable[[int, int], torch.Tensor], plan: SamplingPlan) -> DeviceLogprobs:
+    def scores(
+        self, rows: int, logits: Callable[[int, int], torch.Tensor | None], plan: SamplingPlan
+    ) -> DeviceLogprobs:
         """Logprobs of the ``rows`` prompt positions of ``plan.score_targets``.
 
         ``logits(start, stop)`` computes float32 [stop - start, V]; it is called for consecutive chunks, so that memory
@@ -65,7 +67,10 @@ class Sampler:
             stop = min(start + step, rows)
             targets = upload(plan.score_targets[start:stop].astype(np.int64), self._device)
             asked = {p - start: ids for p, ids in plan.score_asked.items() if start <= p < stop}
-            parts.append(logprobs(logits(start, stop), targets, top, asked))
+            part = logits(start, stop)
+            if part is None:
+                raise ValueError("logits are gathered on rank 0, which alone scores")
+            parts.append(logprobs(part, targets, top, asked))
         return joined(parts, starts)
 
     def _processed(self, logits: torch.Tensor, plan: SamplingPlan, rows: IntArray) -> torch.Tensor:
