@@ -10,10 +10,26 @@ import torch
 from motley_engine.cache.pools import KVPools
 from motley_engine.comm.collectives import Collectives
 from motley_engine.config.model import ModelConfig
+from motley_engine.layers.build import Build
 from motley_engine.layers.context import ForwardContext
 from motley_engine.loader.checkpoint import Piece
+from motley_engine.models.decoder import Decoder
+from motley_engine.models.gemma3 import Gemma3
+from motley_engine.models.llama import Llama
+from motley_engine.models.qwen2 import Qwen2
+from motley_engine.models.qwen3 import Qwen3
 from motley_kernels import Backend
 from motley_planner.partition import ModelPartition
+
+_DECODERS: dict[str, type[Decoder]] = {
+    "Gemma3ForCausalLM": Gemma3,
+    "LlamaForCausalLM": Llama,
+    "MistralForCausalLM": Llama,
+    "Qwen2ForCausalLM": Qwen2,
+    "Qwen3ForCausalLM": Qwen3,
+}
+ARCHITECTURES = tuple(_DECODERS)
+"""Names in a checkpoint's ``architectures`` that ``build_model`` knows."""
 
 
 class Model(Protocol):
@@ -47,6 +63,9 @@ def build_model(
 ) -> Model:
     """``rank``'s model with unset weights on ``device``.
 
-    Raises ValueError for an unknown architecture or a partition that does not fit the group or the model.
+    ValueError for an unknown architecture, ShardMismatchError for a partition that does not fit the group or the model.
     """
-    raise ValueError(f"architecture {config.architecture}: not supported")
+    decoder = _DECODERS.get(config.architecture)
+    if decoder is None:
+        raise ValueError(f"architecture {config.architecture}: not supported; known are {', '.join(ARCHITECTURES)}")
+    return decoder(Build(config, partition, rank, comm, dtype, device, backend))

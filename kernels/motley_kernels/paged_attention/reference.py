@@ -148,7 +148,7 @@ def _run(
         out[tokens] = 0.0
     for single in plan.singles:
         count = len(single.tokens)
-        k, v = (_gather(pool, single.slots, q.dtype).unflatten(0, (count, -1)) for pool in (k_pool, v_pool))
+        k, v = (_gather(pool, single.slots, q.dtype).view(count, -1, kv_heads, size) for pool in (k_pool, v_pool))
         # the heads of a group stand where queries stand: they share their keys
         queries = q[single.tokens].view(count, kv_heads, group, size)
         mask = None if single.mask is None else single.mask.to(q.dtype)

@@ -133,7 +133,7 @@ def _extend_kernel(
             left = middle + 1
         else:
             right = middle
-    i_b = (left - 1).to(tl.int64)
+    i_b = tl.cast(left - 1, tl.int64)
     q_start = tl.load(p_q_starts + i_b)
     q_len = tl.load(p_q_starts + i_b + 1) - q_start
     first = (i_tile - (q_start // BLOCK_Q + left - 1)) * BLOCK_Q
@@ -232,8 +232,8 @@ def _extend(q, k_pool, v_pool, batch, heads, factors, shape, out):
 
 def _splits(programs: int, max_kv: int, device: torch.device) -> int:
     """Splits that give every multiprocessor two programs, unless the keys run out first."""
-    wanted = triton.cdiv(2 * _multiprocessors(device), programs)
-    return max(1, min(wanted, triton.cdiv(max_kv, _MIN_SPLIT_KEYS), _MAX_SPLITS))
+    wanted = -(-2 * _multiprocessors(device) // programs)
+    return max(1, min(wanted, -(-max_kv // _MIN_SPLIT_KEYS), _MAX_SPLITS))
 
 
 @cache

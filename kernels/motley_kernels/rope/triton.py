@@ -51,4 +51,4 @@ def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor)
 
 
 def _heads_per_block(heads: int) -> int:
-    return min(8, triton.next_power_of_2(heads))
+    return min(8, int(triton.next_power_of_2(heads)))
