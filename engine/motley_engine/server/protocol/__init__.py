@@ -1,0 +1,1 @@
+"""Request bodies and answers of the two APIs, as types."""
