@@ -28,7 +28,7 @@ _MOUNTED = ("s3", "oci", "pvc")
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model on this machine. ``path`` is the .gguf file or the directory with ``config.json``; ``files`` are the
+    """A model on this machine. ``path`` is the .gguf file or the directory with ``config.json``; ``files`` are its
     weight files (none for format ``config``: only random weights can be loaded)."""
 
     uri: str
@@ -40,8 +40,8 @@ class ResolvedModel:
 def resolve_model(uri: str, cache_dir: Path | None = None, weights: bool = True) -> ResolvedModel:
     """Find the model ``uri`` on this machine, fetching or assembling it first where the scheme asks for it.
 
-    Schemes: a plain path, ``file://``, ``package://PACKAGE/FILE``, ``hf://org/name[@revision][/FILE]``. With ``weights``
-    off only what planning needs is fetched. ``cache_dir`` (default ``~/.cache/motley``) takes assembled package files.
+    Schemes: a plain path, ``file://``, ``package://PACKAGE/FILE``, ``hf://org/name[@revision][/FILE]``. Without ``weights``
+    only what planning needs is fetched. ``cache_dir`` (default ``~/.cache/motley``) takes joined package files.
     SourceError names the URI, the fault and the way out.
     """
     scheme, separator, rest = uri.partition("://")

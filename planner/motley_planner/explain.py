@@ -1,0 +1,184 @@
+"""Why a plan is as it is: per-rank report, what binds, and the nearest changes that would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from motley_planner.candidate import Candidate, price
+from motley_planner.memory import MIB, PRIORS, Serving, bytes_for, replica_memory
+from motley_planner.plan import Binding, Estimate, Explanation, RankReport
+from motley_planner.request import PlanRefusedError, PlanRequest
+
+TERMS = {
+    "attention": "attention weights",
+    "mlp": "MLP weights",
+    "expert": "expert weights",
+    "gdn": "linear-attention weights",
+    "vocab": "embedding and LM head",
+    "replicated": "replicated weights",
+    "context": "the device context",
+    "graphs": "captured graphs",
+    "workspace": "attention workspace",
+    "comm": "communication buffers",
+    "activations": "activations",
+    "state": "recurrent states",
+}
+
+
+def estimate_pool(candidate: Candidate) -> Estimate:
+    """Pool tokens; the range lets the overhead priors be half or one and a half times what is assumed."""
+    request = candidate.request
+    device = request.cards[0].kind
+    budgets = [budget * MIB for budget in candidate.budgets]
+
+    def tokens(percent: int) -> int:
+        overheads = PRIORS[device].scaled(percent)
+        return replica_memory(request.facts, candidate.partition, request.serving, budgets, device, overheads).tokens
+
+    return Estimate(candidate.memory.tokens, tokens(150), tokens(50))
+
+
+def explain(candidate: Candidate) -> Explanation:
+    """The explanation of a feasible or infeasible candidate."""
+    return Explanation(
+        binding=(_binding(candidate),),
+        near_miss=() if candidate.feasible else tuple(near_misses(candidate)),
+        baselines=_baselines(candidate),
+        warnings=(*candidate.notes, *_warnings(candidate)),
+        ranks=_reports(candidate),
+    )
+
+
+def near_misses(candidate: Candidate) -> Iterator[str]:
+    """Single changes that were each tried and make the candidate feasible."""
+    yield from _more_memory(candidate)
+    request, serving = candidate.request, candidate.request.serving
+    if request.world > 1:
+        yield from _if_fits(replace(request, ratio="auto"), "--rank-tp-ratio auto")
+    if request.uneven and request.vocab_ratio != "auto":
+        yield from _if_fits(replace(request, vocab_ratio="auto"), "--rank-vocab-ratio auto")
+    if serving.weight_size == 4:
+        half = replace(serving, weight_size=2, kv_size=2, activation_size=2)
+        yield from _if_fits(replace(request, serving=half), "--dtype bfloat16")
+    yield from _largest(
+        request,
+        "--context-length",
+        serving.context_length or 0,
+        lambda value: replace(serving, context_length=value),
+    )
+    yield from _largest(
+        request, "--max-running-requests", serving.max_running, lambda value: replace(serving, max_running=value)
+    )
+
+
+def _more_memory(candidate: Candidate) -> Iterator[str]:
+    """What every short rank lacks; not offered if a card is too small for it."""
+    request, wants = candidate.request, []
+    for rank, memory in enumerate(candidate.memory.ranks):
+        need = bytes_for(request.facts, request.serving, memory, request.serving.required_tokens)
+        short = -(-(need - memory.budget) // MIB)
+        card = request.cards[rank]
+        if short > 0:
+            if card.kind == "cuda" and candidate.budgets[rank] + short > card.total_mib:
+                return
+            wants.append(f"{short} MiB more for rank {rank} ({card.uuid})")
+    if wants:
+        yield " and ".join(wants)
+
+
+def _if_fits(request: PlanRequest, change: str) -> Iterator[str]:
+    if _fits(request):
+        yield change
+
+
+def _largest(request: PlanRequest, flag: str, current: int, change: Callable[[int], Serving]) -> Iterator[str]:
+    """The largest value below ``current`` that fits, by bisection (memory only shrinks with the value)."""
+
+    def fits(value: int) -> bool:
+        return _fits(replace(request, serving=change(value)))
+
+    if current <= 1 or not fits(1):
+        return
+    low, high = 1, current
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    yield f"{flag} {low}"
+
+
+def _fits(request: PlanRequest) -> bool:
+    try:
+        return price(request).feasible
+    except PlanRefusedError:
+        return False
+
+
+def _binding(candidate: Candidate) -> Binding:
+    memory, request = candidate.memory, candidate.request
+    rank = memory.binding_rank
+    card = request.cards[rank]
+    where = f"rank {rank} ({card.uuid})"
+    own = memory.ranks[rank]
+    largest = f"its largest other item is {TERMS[memory.binding_term]}"
+    if own.free < 0:
+        over = (MIB - 1 - own.free) // MIB
+        return Binding("memory", f"{where} lacks {over} MiB before any KV; {largest}")
+    per_token = (own.full_token + own.window_token) / 1024
+    return Binding(
+        "memory",
+        f"{where} limits the pool to {memory.tokens} tokens: {own.free // MIB} MiB for KV at {per_token:g} KiB per "
+        f"token; {largest}",
+    )
+
+
+def _baselines(candidate: Candidate) -> dict[str, int]:
+    """Pool of an even split on the same budgets, where that is another split."""
+    request = candidate.request
+    if not request.uneven or request.world == 1:
+        return {}
+    even = replace(request, ratio=None, mlp_ratio=(), moe_ratio=(), vocab_ratio=(), budgets_mib=candidate.budgets)
+    try:
+        return {"even": price(even).memory.tokens}
+    except PlanRefusedError:
+        return {}
+
+
+def _warnings(candidate: Candidate) -> Iterator[str]:
+    request, heads = candidate.request, candidate.partition.heads
+    if heads.aligned:
+        raw = [heads.q.unit * units for units in heads.raw]
+        yield f"query heads {raw} were moved to {list(heads.q.sizes)} so that no rank straddles two kv heads"
+    if request.uneven and request.world == request.facts.kv_heads and len(set(heads.q.counts)) == 1:
+        yield f"as many kv heads as ranks ({request.world}): attention is even whatever the ratio"
+    for rank, card in enumerate(request.cards):
+        if candidate.budgets[rank] + card.used_mib > card.total_mib:
+            yield (
+                f"rank {rank}: others hold {card.used_mib} MiB of {card.uuid}, so its budget of "
+                f"{candidate.budgets[rank]} MiB of {card.total_mib} is not free now"
+            )
+
+
+def _reports(candidate: Candidate) -> tuple[RankReport, ...]:
+    request, partition, memory = candidate.request, candidate.partition, candidate.memory
+    heads, gdn, experts = partition.heads, partition.gdn, partition.experts
+    columns = partition.mlp if partition.mlp.total else partition.shared_experts
+    return tuple(
+        RankReport(
+            uuid=card.uuid,
+            product=card.product,
+            q_heads=heads.q.sizes[rank],
+            raw_q_heads=heads.q.unit * heads.raw[rank],
+            kv_heads=heads.kv_shard(rank).size,
+            mlp_columns=columns.sizes[rank] if columns else 0,
+            expert_columns=experts.sizes[rank] if experts else 0,
+            vocab_rows=partition.vocab.sizes[rank],
+            gdn_key_heads=gdn.sizes[rank] if gdn else 0,
+            memory=memory.ranks[rank].items(),
+            weight_bytes=memory.ranks[rank].weights,
+            kv_bytes=max(memory.ranks[rank].free, 0),
+            tokens=memory.alone[rank].full,
+            binds=rank == memory.binding_rank,
+        )
+        for rank, card in enumerate(request.cards)
+    )
