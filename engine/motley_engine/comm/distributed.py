@@ -44,11 +44,12 @@ class DistributedCollectives:
         # padded to the widest rank: one collective of equal parts, which every backend has and a graph can hold
         padded = x.new_zeros(x.shape[0], max(sizes))
         padded[:, : x.shape[1]] = x
-        parts = x.new_empty(self.world, *padded.shape)
+        parts = x.new_empty(self.world * x.shape[0], max(sizes))
         dist.all_gather_into_tensor(parts, padded)
         if self.rank != 0:
             return None
-        return torch.cat([parts[r, :, :size] for r, size in enumerate(sizes)], dim=1)
+        by_rank = parts.view(self.world, x.shape[0], max(sizes))
+        return torch.cat([by_rank[r, :, :size] for r, size in enumerate(sizes)], dim=1)
 
     def broadcast(self, x: torch.Tensor) -> torch.Tensor:
         dist.broadcast(x, src=0)

@@ -20,6 +20,10 @@ _SPINS = 32
 _ALIGN = 64
 
 
+class CollectiveError(RuntimeError):
+    """A peer did not take part in time; the group is unusable from here on."""
+
+
 class SharedGroup:
     """What the ranks share; pass it to each as a spawn argument.
 
@@ -37,7 +41,7 @@ class SharedGroup:
 
 
 class SharedCollectives:
-    """The collectives of one rank. A peer that does not come within ``timeout`` seconds raises TimeoutError."""
+    """The collectives of one rank. A peer that does not come within ``timeout`` seconds raises CollectiveError."""
 
     def __init__(self, group: SharedGroup, rank: int, timeout: float) -> None:
         self.rank = rank
@@ -110,4 +114,4 @@ class SharedCollectives:
         started = time.monotonic()
         if not signal.acquire(timeout=self._timeout):
             waited = time.monotonic() - started
-            raise TimeoutError(f"collective: rank {self.rank} waited {waited:.1f} s for rank {other}")
+            raise CollectiveError(f"collective: rank {self.rank} waited {waited:.1f} s for rank {other}")
