@@ -22,7 +22,8 @@ _HEADS = (64, 1024)
 
 @dataclass(frozen=True, slots=True)
 class _Filtered:
-    """Rows whose top-k or top-p needs ordered logits, all with the same ``head`` (0 = order everything)."""
+    """Rows whose top-k or top-p needs ordered logits, all with the same ``head`` (0 = order everything). In a group
+    with a head, either all rows have a ``top_k`` within it or none has a ``top_k``."""
 
     rows: npt.NDArray[np.int64]
     head: int
@@ -69,9 +70,10 @@ def _groups(top_k: IntArray, top_p: FloatArray, vocab: int, device: torch.device
     for width in reversed(_HEADS):
         head[limited & (k <= width)] = width
     head[head >= vocab] = 0
-    wanted = limited | (top_p < 1.0)
     everyone = _Filtered(np.arange(len(k)), 0, k, top_p.astype(np.float64))
-    return [everyone.part(np.flatnonzero(wanted & (head == width)), int(width)) for width in np.unique(head[wanted])]
+    by_k = [(limited & (head == width), width) for width in (*_HEADS, 0)]
+    by_p = [(~limited & (top_p < 1.0) & (head == width), width) for width in (_HEADS[-1], 0)]
+    return [everyone.part(np.flatnonzero(chosen), width) for chosen, width in (*by_k, *by_p) if chosen.any()]
 
 
 def _top_threshold(scaled: torch.Tensor, group: _Filtered) -> torch.Tensor:
