@@ -12,7 +12,8 @@ import torch
 class Piece:
     """A slice of one checkpoint tensor and the parameter view that takes it.
 
-    ``name`` is the Hugging Face tensor name. ``dim`` None takes the tensor whole; otherwise [start, stop) along ``dim``.
+    ``name`` is the Hugging Face tensor name. ``dim`` None takes the tensor whole; otherwise [start, stop) along
+    ``dim``.
     ``into`` has exactly the slice's shape; the loader converts the dtype.
     """
 

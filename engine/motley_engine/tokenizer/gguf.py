@@ -169,8 +169,12 @@ def _listed_merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
 
 def _splits_of(token: str, ids: dict[str, int]) -> list[tuple[str, str]]:
     """Every way to cut ``token`` into two tokens, the longest left part first."""
-    cuts = ((token[:cut], token[cut:]) for cut in range(len(token) - 1, 0, -1))
-    return [(left, right) for left, right in cuts if left in ids and right in ids]
+    return [
+        (token[:cut], token[cut:])
+        for cut in range(len(token) - 1, 0, -1)
+        # millions of cuts in a large vocabulary, and few right parts are tokens: look there first
+        if token[cut:] in ids and token[:cut] in ids
+    ]
 
 
 def _merges_in_order(tokens: Sequence[str], types: Sequence[int]) -> Iterator[tuple[str, str]]:
