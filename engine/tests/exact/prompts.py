@@ -73,8 +73,8 @@ def all_prompts() -> list[Prompt]:
         Prompt("medium-0", _long(0, 5, "In short,")),
         Prompt("medium-1", _long(3, 12, "The moral is")),
         Prompt("medium-2", _long(40, 18, "Therefore")),
-        Prompt("long-0", _long(0, 64, "What happened in the village?"), chat=True),
-        Prompt("long-1", _long(0, 64, "The last cart was")),
+        Prompt("long-0", _long(0, 72, "What happened in the village?"), chat=True),
+        Prompt("long-1", _long(0, 72, "The last cart was")),
         Prompt("long-2", _long(200, 70, "And so")),
     ]
     return rows
