@@ -1,0 +1,1 @@
+"""From an InferenceService to plans: cards, what the object asks of them, and the planner's answer."""
