@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from motley_engine.tokenizer.gguf import VocabularyError, build, read_vocabulary
+from motley_engine.tokenizer.template import ChatTemplateError
 from motley_engine.tokenizer.wrapper import SpecialTokens, Tokenizer
 from motley_planner.gguf_header import GGUFError, read_header
 
@@ -17,25 +19,33 @@ class TokenizerError(ValueError):
 
 def load_tokenizer(path: Path, chat_template: Path | None = None) -> Tokenizer:
     """The tokenizer at ``path``, a directory or a .gguf file; ``chat_template`` replaces its own template."""
-    tokenizer = _from_directory(path) if path.is_dir() else _from_gguf(path)
-    if chat_template is not None:
-        try:
-            tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TokenizerError(f"--chat-template: cannot read {chat_template}: {error}") from None
-    return tokenizer
-
-
-def _from_gguf(path: Path) -> Tokenizer:
+    replacement = None if chat_template is None else _read_template(chat_template)
+    load = _from_directory if path.is_dir() else _from_gguf
     try:
-        return build(read_vocabulary(read_header(path)))
+        return load(path, replacement)
+    except ChatTemplateError as error:
+        where = path if chat_template is None else chat_template
+        raise TokenizerError(f"{where}: {error}; give another with --chat-template") from error
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"--chat-template: cannot read {path}: {error}; give a text file") from error
+
+
+def _from_gguf(path: Path, template: str | None) -> Tokenizer:
+    try:
+        vocabulary = read_vocabulary(read_header(path))
+        return build(vocabulary if template is None else replace(vocabulary, chat_template=template))
     except GGUFError as error:
         raise TokenizerError(f"{error}; {WAY_OUT}") from error
     except VocabularyError as error:
         raise TokenizerError(f"{path}: {error}; {WAY_OUT}") from error
 
 
-def _from_directory(path: Path) -> Tokenizer:
+def _from_directory(path: Path, template: str | None) -> Tokenizer:
     # importing transformers takes seconds, and GGUF files do without it
     from transformers import AutoTokenizer
 
@@ -47,7 +57,7 @@ def _from_directory(path: Path) -> Tokenizer:
     if backend is None:
         raise TokenizerError(f"{path}: {type(loaded).__name__} has no tokenizer.json form; {WAY_OUT}")
     special = SpecialTokens(loaded.bos_token, loaded.eos_token, loaded.unk_token, loaded.pad_token)
-    return Tokenizer(backend, special, _one_template(loaded.chat_template))
+    return Tokenizer(backend, special, template or _one_template(loaded.chat_template))
 
 
 def _one_template(template: str | dict[str, str] | None) -> str | None:

@@ -12,12 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from motley_engine.tokenizer.alphabet import BYTE_OF
-
-Message = Mapping[str, Any]
-
-
-class ChatTemplateError(ValueError):
-    """A chat that cannot be rendered: no template, or the template refuses the messages. The client's fault."""
+from motley_engine.tokenizer.template import ChatTemplate, ChatTemplateError, Message
 
 
 class ByteStyle(Enum):
@@ -46,17 +41,25 @@ class SpecialTokens:
 
 
 class Tokenizer:
-    """Encodes and decodes like transformers does with the same files. Safe to use from several threads."""
+    """Encodes and decodes like transformers does with the same files. Safe to use from several threads.
+
+    ChatTemplateError if ``chat_template`` is no valid Jinja.
+    """
 
     def __init__(self, backend: Backend, special: SpecialTokens, chat_template: str | None = None) -> None:
         self.backend = backend
         self.special = special
-        self.chat_template = chat_template
+        self._template = None if chat_template is None else ChatTemplate(chat_template)
         self.vocab_size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
         self._added = {index: token.content for index, token in added.items()}
         self.byte_style = _byte_style(backend)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template's source."""
+        return None if self._template is None else self._template.source
 
     @cached_property
     def bos_id(self) -> int | None:
@@ -110,35 +113,19 @@ class Tokenizer:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt text of a chat. ``variables`` reach the template as they are (e.g. ``enable_thinking``).
 
         Raises ChatTemplateError if the model has no template or the template refuses the messages.
         """
-        if self.chat_template is None:
+        if self._template is None:
             raise ChatTemplateError(
                 "this model has no chat template (it is probably a base model); use a text completion, or start the "
                 "server with --chat-template FILE"
             )
-        # importing transformers takes seconds, and servers of base models never need it
-        from jinja2 import TemplateError
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        conversation = [{key: value for key, value in message.items() if value is not None} for message in messages]
-        try:
-            rendered, _ = render_jinja_template(
-                [conversation],
-                tools=None if tools is None else [dict(tool) for tool in tools],
-                chat_template=self.chat_template,
-                add_generation_prompt=add_generation_prompt and not continue_final_message,
-                continue_final_message=continue_final_message,
-                **{**self.special.for_template(), **variables},
-            )
-        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
-        return str(rendered[0])
+        names = {**self.special.for_template(), **variables, "add_generation_prompt": add_generation_prompt}
+        return self._template.render(messages, tools, names)
 
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any
