@@ -40,8 +40,8 @@ class ResolvedModel:
 def resolve_model(uri: str, cache_dir: Path | None = None, weights: bool = True) -> ResolvedModel:
     """Find the model ``uri`` on this machine, fetching or assembling it first where the scheme asks for it.
 
-    Schemes: a plain path, ``file://``, ``package://PACKAGE/FILE``, ``hf://org/name[@revision][/FILE]``. Without ``weights``
-    only what planning needs is fetched. ``cache_dir`` (default ``~/.cache/motley``) takes joined package files.
+    Schemes: a plain path, ``file://``, ``package://PACKAGE/FILE``, ``hf://org/name[@revision][/FILE]``. Without
+    ``weights`` only what planning needs is fetched. ``cache_dir`` (default ``~/.cache/motley``) takes joined files.
     SourceError names the URI, the fault and the way out.
     """
     scheme, separator, rest = uri.partition("://")

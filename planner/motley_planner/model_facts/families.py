@@ -24,6 +24,7 @@ class Family:
     qkv_bias: bool = False
     output_gate: bool = False
     moe: bool = False
+    shared_expert: bool = False
 
 
 _GEMMA3 = Family(
@@ -56,14 +57,18 @@ FAMILIES: Mapping[str, Family] = {
     "mistral": Family("MistralForCausalLM", {"num_key_value_heads": 8, "sliding_window": 4096}),
     "mixtral": Family("MixtralForCausalLM", {"num_key_value_heads": 8}, moe=True),
     "qwen2": Family("Qwen2ForCausalLM", _QWEN_WINDOW, layers="tail_window", qkv_bias=True),
-    "qwen2_moe": Family("Qwen2MoeForCausalLM", {"qkv_bias": True, "use_sliding_window": False}, moe=True),
+    "qwen2_moe": Family(
+        "Qwen2MoeForCausalLM", {"qkv_bias": True, "use_sliding_window": False}, moe=True, shared_expert=True
+    ),
     "qwen3": Family("Qwen3ForCausalLM", {"head_dim": 128, **_QWEN_WINDOW}, layers="tail_window", qk_norm=True),
     "qwen3_moe": Family("Qwen3MoeForCausalLM", {"use_sliding_window": False}, qk_norm=True, moe=True),
     "gemma3_text": _GEMMA3,
-    "qwen3_next": Family("Qwen3NextForCausalLM", _GDN, layers="hybrid", qk_norm=True, output_gate=True, moe=True),
+    "qwen3_next": Family(
+        "Qwen3NextForCausalLM", _GDN, layers="hybrid", qk_norm=True, output_gate=True, moe=True, shared_expert=True
+    ),
     "qwen3_5_text": Family("Qwen3_5ForCausalLM", _GDN, layers="hybrid", qk_norm=True, output_gate=True),
     "qwen3_5_moe_text": Family(
-        "Qwen3_5MoeForCausalLM", _GDN, layers="hybrid", qk_norm=True, output_gate=True, moe=True
+        "Qwen3_5MoeForCausalLM", _GDN, layers="hybrid", qk_norm=True, output_gate=True, moe=True, shared_expert=True
     ),
 }
 WRAPPERS: Mapping[str, str] = {

@@ -178,7 +178,7 @@ def _mlp(read: _Reader) -> tuple[int, MoeFacts | None]:
         experts=experts,
         top_k=read.integer("num_experts_per_tok"),
         expert_size=read.integer("moe_intermediate_size", read.integer("intermediate_size", 0)),
-        shared_size=read.integer("shared_expert_intermediate_size", 0),
+        shared_size=read.integer("shared_expert_intermediate_size", 0) if read.family.shared_expert else 0,
     )
     return read.integer("intermediate_size") if sparse < count else 0, moe
 
