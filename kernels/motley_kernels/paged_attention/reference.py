@@ -163,7 +163,9 @@ def _run(
 
 def _gather(pool: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Keys or values [len(slots), heads, D]."""
-    return pool.flatten(0, 1).index_select(0, slots).to(dtype)
+    # two-dimensional rows are copied about twice as fast
+    rows = pool.flatten(0, 1).flatten(1).index_select(0, slots)
+    return rows.view(-1, *pool.shape[2:]).to(dtype)
 
 
 def _attend_chunk(
