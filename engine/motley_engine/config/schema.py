@@ -164,6 +164,10 @@ class RuntimeSection(Section):
     attention_backend: Literal["auto", "torch", "triton"] = Field(
         "auto", description="Attention kernels. auto: triton on cuda, torch on cpu."
     )
+    cpu_collectives: Literal["shared", "gloo"] = Field(
+        "shared",
+        description="How CPU ranks combine results: shared memory (about 20 us for a small all-reduce), or gloo.",
+    )
     disable_cuda_graph: bool = Field(False, description="Launch decode kernels one by one (ablation).")
     cuda_graph_max_bs: int = Field(256, ge=1, le=4096, description="Largest decode batch captured as a CUDA graph.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log detail.")

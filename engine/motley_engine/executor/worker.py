@@ -50,6 +50,7 @@ class Worker:
         self._pools = pools
         self._comm = comm
         self._compare_digests = compare_digests
+        self._touched = 0
         self._score_rows = chunk_rows(geometry.vocab_size)
         self._sampler = Sampler(geometry.max_running, geometry.vocab_size, device) if comm.rank == 0 else None
         model.bind_cache(pools)
@@ -60,9 +61,10 @@ class Worker:
         if self._compare_digests:
             self._agree(frame)
         if frame.kind is StepKind.FLUSH:
-            self._pools.zero()
+            self._flush()
         if frame.kind in (StepKind.FLUSH, StepKind.STOP):
             return StepOutput(torch.empty(0, dtype=torch.int64, device=self.device))
+        self._touch(frame)
         payload = upload(frame.payload, self.device)
         self.tables.update(payload, frame)
         if self.graphs is not None and self.graphs.covers(frame):
@@ -106,6 +108,19 @@ class Worker:
         for start in range(0, count, self._score_rows):
             logits(start, min(start + self._score_rows, count))
         return None
+
+    def _touch(self, frame: Frame) -> None:
+        """Remember the highest page in use: pools on CPU take memory only where they were written."""
+        spans = frame.spans()
+        for pool in ("full_pages", "window_pages"):
+            self._touched = max(self._touched, int(frame.payload[spans[pool]].max(initial=0)))
+
+    def _flush(self) -> None:
+        """Zero every page ever used."""
+        for pair in self._pools.layers:
+            for pool in pair:
+                pool[: self._touched + 1].zero_()
+        self._touched = 0
 
     def _agree(self, frame: Frame) -> None:
         mine = frame.digest

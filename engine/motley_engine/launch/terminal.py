@@ -1,0 +1,100 @@
+"""What a person sees of a start: the plan, progress bars or lines while weights load, the memory table, the URL."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from motley_engine.config.resolve import Resolved
+from motley_engine.executor.memory import MemoryRow
+from motley_engine.launch.reports import Progress as Report
+from motley_planner.memory import MIB
+from motley_planner.table import plan_table
+
+log = logging.getLogger(__name__)
+
+_LINE_SECONDS = 5.0
+_COLUMNS = {
+    "budget": "--rank-gpu-memory-mib",
+    "weights": "--rank-tp-ratio",
+    "graphs": "--cuda-graph-max-bs",
+    "peak": "--chunked-prefill-size",
+    "work": "",
+    "state": "--max-running-requests",
+    "kv_pool": "--max-total-tokens",
+    "rows": "",
+    "left": "",
+}
+
+
+def show_plan(console: Console, resolved: Resolved) -> None:
+    console.print(plan_table(resolved.plan))
+
+
+def show_memory(console: Console, rows: Sequence[MemoryRow]) -> None:
+    """One line per rank in MiB; the flag that moves a column stands below its name, * marks who limits the pool."""
+    table = Table(title="memory in MiB; rows = tokens the rank could hold", title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("card")
+    for name, flag in _COLUMNS.items():
+        table.add_column(f"{name.replace('_', '-')}\n{flag}", justify="right")
+    for row in rows:
+        cells = row.in_mib()
+        mark = "* " if row.limits and len(rows) > 1 else ""
+        table.add_row(f"{mark}{row.rank}", row.card, *(f"{cells[name]:,}" for name in _COLUMNS))
+    console.print(table)
+
+
+class LoadDisplay:
+    """Progress of all ranks: bars on a terminal, a line every few seconds elsewhere. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            if console.is_terminal
+            else None
+        )
+        self._tasks: dict[tuple[int, str], TaskID] = {}
+        self._told: dict[tuple[int, str], float] = {}
+
+    def __enter__(self) -> LoadDisplay:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def update(self, report: Report) -> None:
+        scale, unit = (MIB, "MiB") if report.stage == "load" else (1, "graphs")
+        done, total = report.done // scale, report.total // scale
+        if self._bars is None:
+            self._line(report, f"{done} of {total} {unit}")
+            return
+        key = (report.rank, report.stage)
+        if key not in self._tasks:
+            self._tasks[key] = self._bars.add_task(f"rank {report.rank} {report.stage}", unit=unit)
+        self._bars.update(self._tasks[key], completed=done, total=total)
+
+    def _line(self, report: Report, text: str) -> None:
+        key, now = (report.rank, report.stage), time.monotonic()
+        if report.done == report.total or now - self._told.setdefault(key, now) >= _LINE_SECONDS:
+            self._told[key] = now
+            log.info("rank %d %s: %s", report.rank, report.stage, text)
