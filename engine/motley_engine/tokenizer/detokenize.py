@@ -23,7 +23,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, skip_special: bool = True, context: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
-        self._window = [index for index in context[-WINDOW:] if index not in self._skipped]
+        self._window = [index for index in context[-WINDOW:] if self._shown(index)]
         self._sent = self._decode()
         if self._sent.endswith(REPLACEMENT):
             # the context ends inside a character; nothing can be continued from there
@@ -31,7 +31,7 @@ class Detokenizer:
 
     def add(self, ids: Iterable[int]) -> str:
         """Takes new ids and returns the text that is settled by them, often ''."""
-        new = [index for index in ids if index not in self._skipped]
+        new = [index for index in ids if self._shown(index)]
         if not new:
             return ""
         self._window += new
@@ -52,6 +52,10 @@ class Detokenizer:
         delta = text[len(self._sent) :]
         self._sent = text
         return delta
+
+    def _shown(self, index: int) -> bool:
+        """Ids outside the vocabulary have no text: they must not seem to end a run of bytes."""
+        return index < self._tokenizer.vocab_size and index not in self._skipped
 
     @property
     def _fallback(self) -> bool:
