@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http
 import logging
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from motley_engine.server.auth import RequireKey, read_key
 from motley_engine.server.errors import ApiError, ClientGoneError
 from motley_engine.server.routes import admin, chat, completions, generate, openai
 from motley_engine.server.state import ServerState
+from motley_engine.tokenizer import ChatTemplateError
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +47,19 @@ def build_app(state: ServerState) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state: ServerState = app.state.server
     state.client.start()
+    await asyncio.to_thread(_warm_up, state)
     yield
     await state.client.stop()
+
+
+def _warm_up(state: ServerState) -> None:
+    """Render a first chat: the template engine takes seconds to import, and the first client should not wait for it."""
+    if state.tokenizer is None or state.tokenizer.chat_template is None:
+        return
+    try:
+        state.tokenizer.render_chat([{"role": "user", "content": "hello"}])
+    except ChatTemplateError as error:
+        logger.warning("%s", error)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

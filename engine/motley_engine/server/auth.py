@@ -42,7 +42,8 @@ class RequireKey:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("authorization", "")
-        if hmac.compare_digest(given.encode(), self._expected):
+        # header values are bytes that ASGI hands out as Latin-1
+        if hmac.compare_digest(given.encode("latin-1"), self._expected):
             await self._app(scope, receive, send)
             return
         fault = "is missing" if not given else "does not match"

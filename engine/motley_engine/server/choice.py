@@ -8,7 +8,7 @@ from typing import NamedTuple
 from motley_engine.messages import TokenLogprob, Update
 from motley_engine.server.resolve import SequenceRequest
 from motley_engine.server.stop import StopMatcher
-from motley_engine.server.text import Detokenizer, Tokenizer
+from motley_engine.tokenizer import Detokenizer, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Choice:
         self.finish: Finish | None = None
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None:
-            self._detokenizer = tokenizer.detokenizer(request.prompt_ids, request.skip_special_tokens)
+            self._detokenizer = Detokenizer(tokenizer, request.skip_special_tokens, request.prompt_ids)
         self._stops = StopMatcher(request.stops, request.keep_stop) if request.stops else None
         self._released: list[str] = []
         self._length = 0
@@ -99,7 +99,7 @@ class Choice:
             if update.logprobs is not None:
                 self.scores.append(ScoredToken(update.logprobs[position], self._length))
             if position < trimmed and self._detokenizer is not None:
-                self._release(self._detokenizer.add(token))
+                self._release(self._detokenizer.add((token,)))
                 if self.finish is not None:
                     return
 

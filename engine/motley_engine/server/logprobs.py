@@ -8,7 +8,7 @@ from typing import TypeAlias
 from motley_engine.messages import TokenLogprob
 from motley_engine.server.choice import ScoredToken
 from motley_engine.server.protocol.answers import ChatLogprobs, ChatToken, CompletionLogprobs, TopToken
-from motley_engine.server.text import Tokenizer
+from motley_engine.tokenizer import Detokenizer, Tokenizer
 
 NativeEntry: TypeAlias = tuple[float | None, int, str | None]
 
@@ -51,11 +51,11 @@ def prompt_scores(
     logprobs: Sequence[TokenLogprob], prompt_ids: Sequence[int], text: str, tokenizer: Tokenizer
 ) -> list[ScoredToken]:
     """Place the prompt's logprobs (all positions) in ``text``, the prompt as it is echoed."""
-    detokenizer = tokenizer.detokenizer([], False)
+    detokenizer = Detokenizer(tokenizer, skip_special=False)
     offsets, length = [], 0
     for token in prompt_ids:
         offsets.append(length)
-        length += len(detokenizer.add(token))
+        length += len(detokenizer.add((token,)))
     length += len(detokenizer.finish())
     # special tokens that encoding put in front are not part of the echoed text
     added = max(0, length - len(text))

@@ -14,7 +14,7 @@ from motley_engine.server.errors import ApiError, bad_request, brief
 from motley_engine.server.protocol.base import Prompt
 from motley_engine.server.protocol.sampling import SamplingDefaults, SamplingFields
 from motley_engine.server.state import ServedModel, ServerState
-from motley_engine.server.text import Tokenizer
+from motley_engine.tokenizer import Tokenizer
 
 # texts longer than this are tokenised in a thread, so that other requests' streams keep flowing
 _THREAD_TEXT = 16_384
@@ -68,16 +68,16 @@ def need_tokenizer(state: ServerState, param: str) -> Tokenizer:
     return state.tokenizer
 
 
-async def encode(state: ServerState, prompt: Prompt, param: str, add_special_tokens: bool = True) -> list[int]:
+async def encode(state: ServerState, prompt: Prompt, param: str, add_special: bool = True) -> list[int]:
     """Token ids of one prompt. Raises ApiError 400 when it is empty or an id lies outside the vocabulary."""
     if not prompt:
         raise bad_request(param, "must not be empty")
     if isinstance(prompt, str):
         tokenizer = need_tokenizer(state, param)
         if len(prompt) > _THREAD_TEXT:
-            ids = await asyncio.to_thread(tokenizer.encode, prompt, add_special_tokens)
+            ids = await asyncio.to_thread(tokenizer.encode, prompt, add_special)
         else:
-            ids = tokenizer.encode(prompt, add_special_tokens)
+            ids = tokenizer.encode(prompt, add_special)
         if not ids:
             raise bad_request(param, "has no tokens")
         return ids

@@ -13,7 +13,7 @@ from motley_engine.server.client import EngineClient
 from motley_engine.server.errors import unavailable
 from motley_engine.server.metrics import RequestMetrics
 from motley_engine.server.protocol.sampling import SamplingDefaults
-from motley_engine.server.text import Tokenizer
+from motley_engine.tokenizer import Tokenizer
 
 ABORT_GRACE = 3.0
 """Seconds that aborted requests get to send their last bytes."""

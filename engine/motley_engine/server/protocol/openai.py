@@ -13,6 +13,7 @@ from motley_engine.server.protocol.sampling import SamplingFields, StreamOptions
 NO_TOOLS = "answer without tools (tools: [] or tool_choice: 'none')"
 NO_GRAMMAR = "describe the wanted format in the prompt"
 TEXT_ONLY = "only text goes in and out"
+_SET_BY_SERVER = ("self", "messages", "tools", "chat_template", "add_generation_prompt", "continue_final_message")
 
 
 class OpenAIRequest(SamplingFields):
@@ -154,7 +155,7 @@ class ChatRequest(OpenAIRequest):
     @field_validator("chat_template_kwargs")
     @classmethod
     def _check_arguments(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        for reserved in ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token"):
+        for reserved in _SET_BY_SERVER:
             if value and reserved in value:
                 raise ValueError(f"{reserved!r} is set by the server")
         return value

@@ -40,7 +40,7 @@ from motley_engine.server.resolve import (
 from motley_engine.server.routes.openai import answer_id, check_model, finish_reason, usage, wants_usage
 from motley_engine.server.state import ServerState
 from motley_engine.server.streaming import event, start_stream
-from motley_engine.server.text import Tokenizer
+from motley_engine.tokenizer import ChatTemplateError, Tokenizer
 
 router = APIRouter()
 
@@ -68,7 +68,7 @@ async def chat_completions(request: Request) -> Response:
 
 async def _sequence(state: ServerState, body: ChatRequest, tokenizer: Tokenizer) -> SequenceRequest:
     prompt = _render(body, tokenizer)
-    prompt_ids = await encode(state, prompt, "messages", add_special_tokens=False)
+    prompt_ids = await encode(state, prompt, "messages", add_special=False)
     name = "max_completion_tokens" if body.max_completion_tokens is not None else "max_tokens"
     asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     return sequence_request(
@@ -83,16 +83,18 @@ async def _sequence(state: ServerState, body: ChatRequest, tokenizer: Tokenizer)
 
 
 def _render(body: ChatRequest, tokenizer: Tokenizer) -> str:
-    if not tokenizer.has_chat_template:
+    if tokenizer.chat_template is None:
         raise bad_request(
             "messages",
             "this model has no chat template; use /v1/completions or start the server with --chat-template FILE",
         )
     messages = [_template_message(message) for message in body.messages]
     try:
-        return tokenizer.render_chat(messages, body.chat_template_kwargs or {})
-    except ValueError as error:
-        raise bad_request("messages", f"the model's chat template refuses them: {error}") from error
+        return tokenizer.render_chat(messages, **body.chat_template_kwargs or {})
+    except ChatTemplateError as error:
+        raise bad_request("messages", str(error)) from error
+    except (ArithmeticError, LookupError, RecursionError) as error:
+        raise bad_request("messages", f"the chat template fails on them: {error!r}") from error
 
 
 def _template_message(message: Message) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from motley_engine.server.resolve import (
 from motley_engine.server.routes.openai import answer_id, check_model, finish_reason, usage, wants_usage
 from motley_engine.server.state import ServerState
 from motley_engine.server.streaming import event, start_stream
-from motley_engine.server.text import Tokenizer
+from motley_engine.tokenizer import Tokenizer
 
 router = APIRouter()
 
@@ -47,6 +47,7 @@ async def completions(request: Request) -> Response:
     check_model(state, body.model)
     tokenizer = need_tokenizer(state, "prompt")
     prompts, n = as_prompts(body.prompt), body.n or 1
+    check_count(state, len(prompts), "prompt")
     check_count(state, len(prompts) * n, "n")
     requests = [await _sequence(state, body, prompt) for prompt in prompts]
     answer = _CompletionAnswer(state, body, tokenizer, _echoes(body, prompts, requests, tokenizer))

@@ -72,6 +72,7 @@ async def _plan(state: ServerState, body: GenerateRequest) -> _Plan:
     batch = isinstance(body.prompts, list) and not isinstance(body.prompts[0], int)
     samplings = _per_prompt(body.sampling_params or NativeSampling(), len(prompts), "sampling_params")
     rids = _rids(body, len(prompts))
+    check_count(state, len(prompts), param)
     check_count(state, sum(sampling.n or 1 for sampling in samplings), "sampling_params.n")
     names: list[str] = []
     ids: list[str] = []
