@@ -1,6 +1,7 @@
 # motley: the two commands of the README are `make demo` and `make test`.
 PYTHON ?= python3
 VENV   := .venv
+MODEL  ?= smollm2
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 UV_VERSION := 0.13.9
@@ -10,7 +11,7 @@ INSTALL := $(UV) pip install --python $(BIN)/python --quiet --constraints constr
 .PHONY: demo test test-slow test-gpu lint format generate bench wheel clean
 
 demo: $(VENV)/.demo
-	$(BIN)/motley demo
+	$(BIN)/motley demo $(MODEL)
 
 test: lint
 	$(BIN)/python -m pytest -m "not slow and not gpu and not multigpu and not cluster"

@@ -57,11 +57,14 @@ def plan(
         int | None, typer.Option("--context-length", min=1, help="Longest sequence in tokens; with --model.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Also write the plan, for motley serve --plan.")
+    ] = None,
 ) -> None:
     """Show how a model would be cut over the cards at hand."""
     from motley.plan import PlanOptions, run
 
-    exit_with(lambda: run(PlanOptions(file, model, cpu, inventory, ratio, context_length, as_json)))
+    exit_with(lambda: run(PlanOptions(file, model, cpu, inventory, ratio, context_length, as_json, output)))
 
 
 @app.command("up")
@@ -90,6 +93,19 @@ def up(
 
     options = UpOptions(file, cpu, inventory, port, tuple(secret or ()), restart)
     exit_with(lambda: run(options, Terminal(Console(highlight=False))))
+
+
+@app.command("demo")
+def demo(
+    name: Annotated[str, typer.Argument(help="smollm2 or gemma3.")] = "smollm2",
+    keep: Annotated[bool, typer.Option("--keep", help="Stay up after the answer, until Ctrl-C.")] = False,
+) -> None:
+    """Run an example on two unequal pretend cards, ask it a question and show how to go on."""
+    from rich.console import Console
+
+    from motley_operator.local.demo import demo as run
+
+    exit_with(lambda: run(name, keep, Console(highlight=False)))
 
 
 @app.command("bench", context_settings=PASSED_ON, add_help_option=False)
