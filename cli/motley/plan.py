@@ -27,6 +27,7 @@ class PlanOptions:
     ratio: str | None
     context_length: int | None
     as_json: bool
+    output: Path | None
 
 
 def run(options: PlanOptions) -> int:
@@ -39,8 +40,22 @@ def run(options: PlanOptions) -> int:
     else:
         assert options.model is not None
         plans = {options.model: plan_model(options.model, question)}
+    feasible = all(plan.verdict == "feasible" for plan in plans.values())
+    if options.output is not None and feasible:
+        write(plans, options.output)
     show(plans, options.as_json)
-    return INFEASIBLE if any(plan.verdict != "feasible" for plan in plans.values()) else 0
+    return 0 if feasible else INFEASIBLE
+
+
+def write(plans: dict[str, Plan], output: Path) -> None:
+    """Keep the only plan in a file for `motley serve --plan`. Raises InputError."""
+    if len(plans) > 1:
+        raise InputError(f"--output: takes one plan, and these objects have {len(plans)}: {', '.join(plans)}")
+    (plan,) = plans.values()
+    try:
+        output.write_text(plan.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output: {output} cannot be written: {error.strerror}") from error
 
 
 def show(plans: dict[str, Plan], as_json: bool) -> None:

@@ -57,7 +57,7 @@ def plan_model(uri: str, question: PlanQuestion) -> Plan:
         "metadata": {"name": "model"},
         "spec": {"model": spec},
     }
-    serving = serving_of(parse_service(document, "--model"), cards[0].kind)
+    serving = serving_of(parse_service(document, "--model"), facts, cards[0].kind)
     try:
         return plan_cards(facts, cards, serving, ratio)
     except PlanRefusedError as error:

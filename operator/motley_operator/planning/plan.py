@@ -55,7 +55,8 @@ def locate_model(uri: str, cache_dir: Path | None = None, weights: bool = True) 
 
 def plan_cards(facts: ModelFacts, cards: tuple[Card, ...], serving: Serving, ratio: Ratio | Auto) -> Plan:
     """Plan of one replica on ``cards``. Weights in ``ratio`` are taken as they are; ``auto`` weighs ranks by their
-    budgets and cuts the vocabulary in the way that leaves the larger pool. Raises PlanRefusedError."""
+    budgets, and cuts MLP and vocabulary by the same weights or evenly, whichever leaves the largest pool (attention
+    comes in coarse units, so following its weights is not always best). Raises PlanRefusedError."""
     budgets = tuple(card.total_mib for card in cards) if cards[0].kind == "cpu" else ()
     request = PlanRequest(facts, cards, serving, budgets_mib=budgets, ratio=ratio)
     if len(cards) == 1:
@@ -63,15 +64,12 @@ def plan_cards(facts: ModelFacts, cards: tuple[Card, ...], serving: Serving, rat
     if ratio != "auto" and len(set(ratio)) == 1:
         # equal shares need no more than the smallest budget of anyone
         return plan_replica(replace(request, ratio=None, budgets_mib=(min(budgets),) if budgets else ()))
-    plan = plan_replica(request)
     if ratio != "auto":
-        return plan
-    weighted = plan_replica(replace(request, vocab_ratio="auto"))
-    return weighted if _pool(weighted) > _pool(plan) else plan
-
-
-def _pool(plan: Plan) -> float:
-    return plan.predicted["pool_tokens"].value
+        return plan_replica(request)
+    even = (1,) * len(cards)
+    families: tuple[tuple[Ratio, Ratio | Auto], ...] = (((), ()), ((), "auto"), (even, ()), (even, "auto"))
+    plans = [plan_replica(replace(request, mlp_ratio=mlp, vocab_ratio=vocab)) for mlp, vocab in families]
+    return max(plans, key=lambda plan: plan.predicted["pool_tokens"].value)
 
 
 def place_service(service: InferenceService, facts: ModelFacts, pool: CardPool) -> tuple[Group, ...]:
@@ -93,7 +91,7 @@ def _manual_group(service: InferenceService, facts: ModelFacts, pool: CardPool, 
 
 def _planned(service: InferenceService, facts: ModelFacts, cards: tuple[Card, ...], ratio: Ratio | Auto) -> Plan:
     try:
-        return plan_cards(facts, cards, serving_of(service, cards[0].kind), ratio)
+        return plan_cards(facts, cards, serving_of(service, facts, cards[0].kind), ratio)
     except PlanRefusedError as error:
         lines = [f"{service.metadata.name}: {in_object_words(message)}" for message in error.messages]
         raise InputError("\n".join(lines)) from error

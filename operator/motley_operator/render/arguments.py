@@ -7,7 +7,8 @@ from motley_operator.api.rules import Fault
 from motley_operator.api.spec_topology import DrainSpec
 
 PLAN_PATH = "/etc/motley/plan.json"
-API_KEY_DIRECTORY = "/etc/motley/api-key"
+API_KEY_DIRECTORY = "/run/secrets/motley"
+"""Not below the plan's mount, which is read-only and could not hold a mount point."""
 MANAGED: dict[str, str] = {
     "--model-path": "spec.model.uri",
     "--model": "spec.model.uri",
@@ -26,6 +27,7 @@ MANAGED: dict[str, str] = {
     "--rank-mlp-ratio": "spec.topology.groups",
     "--rank-moe-ratio": "spec.topology.groups",
     "--rank-vocab-ratio": "spec.topology.groups",
+    "--mem-fraction-static": "spec.topology",
     "--api-key": "spec.networking.apiKeySecretRef",
     "--drain-timeout": "spec.drain",
     "--host": "the pod's address",

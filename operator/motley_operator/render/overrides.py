@@ -50,9 +50,8 @@ def apply_pod_template(template: JSON, patch: PodTemplate | None) -> JSON:
 def merge(base: Any, patch: Any, key: str = "") -> Any:
     """Strategic merge of ``patch`` over ``base``; neither is changed. ``key`` is the field that holds them."""
     if isinstance(base, dict) and isinstance(patch, dict):
-        merged = {name: value for name, value in base.items() if name not in patch}
-        patched = {name: merge(base.get(name), value, name) for name, value in patch.items() if value is not None}
-        return merged | patched
+        names = [name for name in (*base, *patch) if name not in patch or patch[name] is not None]
+        return {name: merge(base.get(name), patch[name], name) if name in patch else base[name] for name in names}
     identity = MERGE_KEYS.get(key)
     if isinstance(base, list) and isinstance(patch, list) and identity:
         return _merge_by(base, patch, identity)
@@ -94,7 +93,8 @@ def _container_refusals(container: JSON) -> Iterator[tuple[str, str]]:
 
 
 def _items(holder: JSON, key: str) -> list[JSON]:
-    found = holder.get(key) or []
+    found = holder.get(key, [])
+    found = [] if found is None else found
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise InputError(f"spec.podTemplate.spec: {key} must be a list of mappings")
     return found
