@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,70 +13,55 @@ import torch
 from motley_engine.cache.pools import KVPools
 from motley_engine.comm.collectives import Collectives
 from motley_engine.comm.threads import run_ranks
-from motley_engine.config.model import ModelConfig, RopeParams
+from motley_engine.config.architectures import model_config
+from motley_engine.config.model import ModelConfig
 from motley_engine.executor.step import Geometry
 from motley_engine.layers.context import AttentionMeta, ForwardContext
+from motley_engine.loader.checkpoint import CheckpointReader
+from motley_engine.loader.load import load_weights
+from motley_engine.loader.open import open_checkpoint
 from motley_engine.models import Model, build_model
 from motley_kernels import Backend
-from motley_planner.model_facts import facts_from_hf_config
 from motley_planner.partition import FamilyWeights, ModelPartition, split_model
+from motley_planner.sources import resolve_model
 
-TYPES = {"full_attention": "full", "sliding_attention": "sliding"}
+
+@dataclass(frozen=True)
+class DictReader:
+    """A checkpoint in memory."""
+
+    tensors: Mapping[str, torch.Tensor]
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].shape)
+
+    def read(self, name: str, dim: int | None, start: int, stop: int, device: torch.device) -> torch.Tensor:
+        tensor = self.tensors[name]
+        return (tensor if dim is None else tensor.narrow(dim, start, stop - start)).to(device)
 
 
-def config_of(hf: Any) -> ModelConfig:
-    """The config of a Hugging Face model, its rotary frequencies taken from the model itself."""
-    c = hf.config
-    gemma = c.model_type == "gemma3_text"
-    types = getattr(c, "layer_types", None)
-    if types is None:
-        types = ["sliding_attention" if getattr(c, "sliding_window", None) else "full_attention"] * c.num_hidden_layers
-    rotary = hf.model.rotary_emb
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a rank needs to know and to read."""
 
-    def rope(kind: str) -> RopeParams:
-        prefix = f"{kind}_" if gemma else ""
-        factor = getattr(rotary, f"{prefix}attention_scaling")
-        return RopeParams(tuple(getattr(rotary, f"{prefix}inv_freq").tolist()), factor)
+    config: ModelConfig
+    reader: CheckpointReader
 
-    return ModelConfig(
-        architecture=type(hf).__name__,
-        facts=facts_from_hf_config(c.to_dict()),
-        vocab_size=c.vocab_size,
-        hidden_size=c.hidden_size,
-        intermediate_size=c.intermediate_size,
-        num_layers=c.num_hidden_layers,
-        num_q_heads=c.num_attention_heads,
-        num_kv_heads=c.num_key_value_heads,
-        head_dim=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
-        norm_eps=c.rms_norm_eps,
-        activation="gelu_tanh" if gemma else "silu",
-        max_position=c.max_position_embeddings,
-        layer_types=tuple(TYPES[kind] for kind in types),
-        sliding_window=getattr(c, "sliding_window", None) or 0,
-        rope={TYPES[kind]: rope(kind) for kind in set(types)},
-        tied_embeddings=c.tie_word_embeddings,
-        qkv_bias=getattr(c, "attention_bias", c.model_type == "qwen2"),
-        o_bias=getattr(c, "attention_bias", False),
-        mlp_bias=getattr(c, "mlp_bias", False),
-        qk_norm=gemma or c.model_type == "qwen3",
-        unit_offset_norm=gemma,
-        sandwich_norms=gemma,
-        query_scale=c.query_pre_attn_scalar**-0.5 if gemma else 0.0,
-        embedding_scale=c.hidden_size**0.5 if gemma else 1.0,
-    )
+    @classmethod
+    def save(cls, hf: Any, folder: Path) -> Checkpoint:
+        """Write a Hugging Face model to ``folder`` and open it as any user's checkpoint."""
+        hf.save_pretrained(folder)
+        source = resolve_model(str(folder))
+        config = model_config(source)
+        return cls(config, open_checkpoint(source, config))
 
 
 def partition_of(config: ModelConfig, base: tuple[int, ...], mlp: tuple[int, ...] = ()) -> ModelPartition:
     """Cut by ``base``, the vocabulary by the same weights reversed, so that no two families share offsets."""
     return split_model(config.facts, FamilyWeights.of(base, mlp, vocab=base[::-1]))
-
-
-def load_state(model: Model, state: Mapping[str, torch.Tensor]) -> None:
-    for piece in model.pieces():
-        tensor = state[piece.name]
-        part = tensor if piece.dim is None else tensor.narrow(piece.dim, piece.start, piece.stop - piece.start)
-        assert piece.into.shape == part.shape, piece.name
-        piece.into.copy_(part)
 
 
 @dataclass
@@ -131,10 +117,9 @@ class Rank:
     @classmethod
     def make(
         cls,
-        config: ModelConfig,
+        checkpoint: Checkpoint,
         partition: ModelPartition,
         comm: Collectives,
-        state: Mapping[str, torch.Tensor],
         rows: int,
         page_size: int,
         backend: Backend,
@@ -142,8 +127,9 @@ class Rank:
         device: torch.device | None = None,
     ) -> Rank:
         device = device or torch.device("cpu")
+        config = checkpoint.config
         model = build_model(config, partition, comm.rank, comm, dtype, device, backend)
-        load_state(model, state)
+        load_weights(model.pieces(), checkpoint.reader, threads=1)
         columns = -(-config.max_position // page_size) + 1
         pages, window = rows * columns + 1, config.sliding_window
         sliding = "sliding" in config.layer_types
@@ -158,6 +144,7 @@ class Rank:
         tables = [PagedSequences.make(rows, columns, page_size, pages, size) for size in (0, window)]
         return cls(config, model, pools, tables[0], tables[1] if sliding else None, [0] * rows)
 
+    @torch.inference_mode()
     def step(self, sequences: list[torch.Tensor], q_lens: Mapping[int, int]) -> torch.Tensor | None:
         """Feed the next ``q_lens[row]`` tokens of each row named; logits of all of them on rank 0."""
         rows = list(q_lens)
@@ -200,7 +187,7 @@ Schedule = list[dict[int, int]]
 
 
 def logits_of(
-    hf: Any,
+    checkpoint: Checkpoint,
     base: tuple[int, ...],
     sequences: list[torch.Tensor],
     schedule: Schedule,
@@ -209,13 +196,10 @@ def logits_of(
     backend: Backend = "torch",
 ) -> list[torch.Tensor]:
     """Logits [len, vocab] of every sequence, computed by ``len(base)`` ranks in the steps of ``schedule``."""
-    config = config_of(hf)
-    partition = partition_of(config, base, mlp)
-    state = hf.state_dict()
+    partition = partition_of(checkpoint.config, base, mlp)
 
-    @torch.inference_mode()
     def work(comm: Collectives) -> list[torch.Tensor]:
-        rank = Rank.make(config, partition, comm, state, len(sequences), page_size, backend)
+        rank = Rank.make(checkpoint, partition, comm, len(sequences), page_size, backend)
         parts: list[list[torch.Tensor]] = [[] for _ in sequences]
         for q_lens in schedule:
             logits = rank.step(sequences, q_lens)
@@ -225,9 +209,3 @@ def logits_of(
         return [torch.cat(rows) if rows else torch.empty(0) for rows in parts]
 
     return run_ranks(len(base), work)[0]
-
-
-@torch.inference_mode()
-def hf_logits(hf: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits [len, vocab] of one whole sequence."""
-    return hf(tokens[None]).logits[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.ranks import load_state, partition_of
+from helpers.ranks import DictReader, partition_of
 
 from motley_engine.comm.collectives import Alone, Collectives
 from motley_engine.comm.threads import run_ranks
@@ -14,6 +14,7 @@ from motley_engine.config.model import ModelConfig, RopeParams
 from motley_engine.layers.build import Build, ShardMismatchError
 from motley_engine.layers.mlp import GatedMLP
 from motley_engine.layers.vocab import Embedding, LMHead, VocabRows
+from motley_engine.loader.load import load_weights
 from motley_engine.models import ARCHITECTURES, build_model
 from motley_planner.model_facts import ModelFacts
 from motley_planner.partition import ModelPartition
@@ -79,7 +80,7 @@ def test_mlp_adds_its_bias_once(base, bias, activation):
 
     def work(comm: Collectives) -> torch.Tensor:
         mlp = GatedMLP(build(config, partition_of(config, base), comm), "model.layers.1.mlp", bias=bias)
-        load_state(mlp, state)
+        load_weights(mlp.pieces(), DictReader(state))
         return mlp(x)
 
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -107,7 +108,7 @@ def test_vocabulary_shards_are_gathered_without_padding(base, tied):
         rows = VocabRows(site, "model.embed_tokens")
         head = rows if tied else VocabRows(site, "lm_head")
         for part in {rows, head}:
-            load_state(part, state)
+            load_weights(part.pieces(), DictReader(state))
         return Embedding(site, rows)(tokens), LMHead(site, head)(hidden)
 
     table = state["model.embed_tokens.weight"]

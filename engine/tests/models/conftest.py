@@ -1,9 +1,15 @@
+"""Triton kernels run under the interpreter where there is no CUDA device; it is chosen when they are first imported."""
+
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True)
