@@ -68,7 +68,12 @@ def build_rank(
     if resolved.serving.graph_tokens:
         worker.graphs = DecodeGraphs(model, worker.tables, resolved.serving.graph_tokens, frozen.max_context)
         worker.graphs.capture(lambda done, total: progress("graphs", done, total))
-    return RankEngine(worker, frozen, memory_row(rank, str(resolved.cards[rank]), memory, own, kv.nbytes, limiting))
+    return RankEngine(worker, frozen, memory_row(rank, _card(resolved, rank), memory, own, kv.nbytes, limiting))
+
+
+def _card(resolved: Resolved, rank: int) -> str:
+    card = resolved.cards[rank]
+    return f"{card.uuid} {card.product}"
 
 
 def _measure(

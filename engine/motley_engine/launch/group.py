@@ -70,9 +70,11 @@ class Rank:
 class RankGroup:
     """All ranks of a replica. Must be started from the main thread: ranks die with the thread that started them."""
 
-    def __init__(self, ranks: Sequence[Rank], board: Board) -> None:
+    def __init__(self, ranks: Sequence[Rank], board: Board, links: tuple[Ring | None, SharedGroup | None]) -> None:
         self.ranks = ranks
         self.board = board
+        # semaphores have names until the last reference here is dropped; ranks open them while they start
+        self._links: tuple[Ring | None, SharedGroup | None] | None = links
 
     @classmethod
     def start(cls, resolved: Resolved, directory: Path) -> RankGroup:
@@ -91,7 +93,7 @@ class RankGroup:
             process.start()
             theirs.close()
             ranks.append(Rank(number, process, mine))
-        return cls(ranks, board)
+        return cls(ranks, board, (ring, group))
 
     def wait_ready(self, timeout: float, on_progress: Callable[[Progress], None]) -> list[Ready]:
         """All ranks' Ready reports. StartError if one fails or ``timeout`` seconds pass."""
@@ -105,6 +107,8 @@ class RankGroup:
                     rank.ready = report
                 else:
                     raise StartError(_start_code(report.code), f"rank {report.rank}: {report.reason}")
+        # all have them open: without names, nothing is left behind even if every process is killed at once
+        self._links = None
         return [rank.ready for rank in self.ranks if rank.ready is not None]
 
     def dead(self) -> Rank | None:

@@ -110,8 +110,10 @@ class HttpLife:
             return await self._end(wishes, supervisor, server)
         finally:
             watching.cancel()
-            server.should_exit = server.force_exit = True
-            await asyncio.wait((serving,), timeout=FLUSH_SECONDS)
+            server.should_exit = True
+            _, open_still = await asyncio.wait((serving,), timeout=FLUSH_SECONDS)
+            server.force_exit = True
+            await asyncio.gather(*open_still, return_exceptions=True)
 
     async def _end(self, wishes: _Wishes, supervisor: Supervisor, server: _Server) -> int:
         if wishes.fault is None and wishes.signals:

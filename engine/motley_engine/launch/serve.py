@@ -37,6 +37,8 @@ from motley_engine.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 
 log = logging.getLogger(__name__)
 
+_LOG_WIDTH = 160
+
 
 def serve(config: EngineConfig) -> int:
     """Run one replica until it is told to stop or fails; returns one of ``exit_codes``. ConfigError before any weight
@@ -44,7 +46,7 @@ def serve(config: EngineConfig) -> int:
     logs.set_up(config.runtime.log_level, "server")
     try:
         with _stopped_by_signals():
-            return _start(config, Console(stderr=True))
+            return _start(config, _console())
     except StartError as error:
         log.error("not started: %s", error)
         return error.code
@@ -81,6 +83,12 @@ def _run(
             return runner.run(life.run(on_ready))
     finally:
         group.kill()
+
+
+def _console() -> Console:
+    """stderr; wide where no terminal limits the width."""
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=_LOG_WIDTH)
 
 
 def _check_server(resolved: Resolved) -> SamplingDefaults:

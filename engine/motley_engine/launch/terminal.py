@@ -20,17 +20,11 @@ from motley_planner.table import plan_table
 log = logging.getLogger(__name__)
 
 _LINE_SECONDS = 5.0
-_COLUMNS = {
-    "budget": "--rank-gpu-memory-mib",
-    "weights": "--rank-tp-ratio",
-    "graphs": "--cuda-graph-max-bs",
-    "peak": "--chunked-prefill-size",
-    "work": "",
-    "state": "--max-running-requests",
-    "kv_pool": "--max-total-tokens",
-    "rows": "",
-    "left": "",
-}
+_COLUMNS = ("budget", "weights", "graphs", "peak", "work", "state", "kv_pool", "rows", "left")
+_CURES = (
+    "what moves them: budget --rank-gpu-memory-mib, weights --rank-tp-ratio, graphs --cuda-graph-max-bs, "
+    "peak --chunked-prefill-size, state --max-running-requests, kv-pool --max-total-tokens"
+)
 
 
 def show_plan(console: Console, resolved: Resolved) -> None:
@@ -38,12 +32,13 @@ def show_plan(console: Console, resolved: Resolved) -> None:
 
 
 def show_memory(console: Console, rows: Sequence[MemoryRow]) -> None:
-    """One line per rank in MiB; the flag that moves a column stands below its name, * marks who limits the pool."""
-    table = Table(title="memory in MiB; rows = tokens the rank could hold", title_justify="left")
+    """One line per rank in MiB; * marks who limits the pool, the caption names the flags that move a column."""
+    title = "memory in MiB; rows: tokens that the rank alone could hold; *: limits the pool"
+    table = Table(title=title, title_justify="left", caption=_CURES, caption_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("card")
-    for name, flag in _COLUMNS.items():
-        table.add_column(f"{name.replace('_', '-')}\n{flag}", justify="right")
+    for name in _COLUMNS:
+        table.add_column(name.replace("_", "-"), justify="right")
     for row in rows:
         cells = row.in_mib()
         mark = "* " if row.limits and len(rows) > 1 else ""
