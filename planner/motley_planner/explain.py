@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from motley_planner.candidate import Candidate, price
 from motley_planner.memory import MIB, PRIORS, Serving, bytes_for, replica_memory
 from motley_planner.plan import Binding, Estimate, Explanation, RankReport
 from motley_planner.request import PlanRefusedError, PlanRequest
+
+Move = Callable[[PlanRequest], PlanRequest]
 
 TERMS = {
     "attention": "attention weights",
@@ -51,16 +54,17 @@ def explain(candidate: Candidate) -> Explanation:
 
 
 def near_misses(candidate: Candidate) -> Iterator[str]:
-    """Single changes that were each tried and make the candidate feasible."""
+    """Changes that were each tried and make the candidate feasible: more memory, then single changes of the request,
+    or pairs of them where no single one does."""
     yield from _more_memory(candidate)
     request, serving = candidate.request, candidate.request.serving
-    if request.world > 1:
-        yield from _if_fits(replace(request, ratio="auto"), "--rank-tp-ratio auto")
-    if request.uneven and request.vocab_ratio != "auto":
-        yield from _if_fits(replace(request, vocab_ratio="auto"), "--rank-vocab-ratio auto")
-    if serving.weight_size == 4:
-        half = replace(serving, weight_size=2, kv_size=2, activation_size=2)
-        yield from _if_fits(replace(request, serving=half), "--dtype bfloat16")
+    moves = dict(_moves(request))
+    singles = [flag for flag, move in moves.items() if _fits(move(request))]
+    yield from singles
+    if not singles:
+        for (one, first), (other, second) in combinations(moves.items(), 2):
+            if _fits(second(first(request))):
+                yield f"{one} with {other}"
     yield from _largest(
         request,
         "--context-length",
@@ -72,24 +76,36 @@ def near_misses(candidate: Candidate) -> Iterator[str]:
     )
 
 
+def _moves(request: PlanRequest) -> Iterator[tuple[str, Move]]:
+    """Flags that would lower what the poorest rank needs, with what each does to a request."""
+    if request.world > 1 and request.ratio != "auto":
+        yield "--rank-tp-ratio auto", lambda asked: replace(asked, ratio="auto")
+    if request.world > 1 and request.vocab_ratio != "auto":
+        # without a base plan there is nothing that the vocabulary could follow
+        yield "--rank-vocab-ratio auto", lambda asked: replace(asked, vocab_ratio="auto" if asked.uneven else ())
+    if request.serving.weight_size == 4:
+        yield "--dtype bfloat16", _halved
+
+
+def _halved(request: PlanRequest) -> PlanRequest:
+    return replace(request, serving=replace(request.serving, weight_size=2, kv_size=2, activation_size=2))
+
+
 def _more_memory(candidate: Candidate) -> Iterator[str]:
-    """What every short rank lacks; not offered if a card is too small for it."""
+    """What every short rank lacks, and the size of card that has it."""
     request, wants = candidate.request, []
     for rank, memory in enumerate(candidate.memory.ranks):
         need = bytes_for(request.facts, request.serving, memory, request.serving.required_tokens)
         short = -(-(need - memory.budget) // MIB)
         card = request.cards[rank]
         if short > 0:
-            if card.kind == "cuda" and candidate.budgets[rank] + short > card.total_mib:
-                return
-            wants.append(f"{short} MiB more for rank {rank} ({card.uuid})")
+            budget = candidate.budgets[rank] + short
+            too_small = (
+                f", a card larger than its {card.total_mib}" if card.kind == "cuda" and budget > card.total_mib else ""
+            )
+            wants.append(f"{short} MiB more for rank {rank} ({card.uuid}{too_small})")
     if wants:
         yield " and ".join(wants)
-
-
-def _if_fits(request: PlanRequest, change: str) -> Iterator[str]:
-    if _fits(request):
-        yield change
 
 
 def _largest(request: PlanRequest, flag: str, current: int, change: Callable[[int], Serving]) -> Iterator[str]:

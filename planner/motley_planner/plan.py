@@ -7,6 +7,7 @@ restarts a pod. A decision that contradicts itself cannot be constructed.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -188,6 +189,8 @@ class Plan:
     planner_version: str = PLANNER_VERSION
 
     def __post_init__(self) -> None:
+        hexadecimal = re.fullmatch(r"[0-9a-f]{64}", self.inputs_hash)
+        _require(bool(hexadecimal), f"inputs_hash: {self.inputs_hash!r} is no SHA-256 in hex")
         placed = bool(self.decision.replicas)
         _require(placed == (self.verdict == "feasible"), f"verdict: {self.verdict} contradicts decision.replicas")
 

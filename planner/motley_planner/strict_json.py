@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def _decode(kind: Any, value: Any, path: str) -> Any:
         return _expect(whole and abs(value) <= MAX_INTEGER, value, path, "a 64-bit integer")
     if kind is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_expect(number and isfinite(value), value, path, "a finite number"))
+        return float(_expect(number and abs(value) <= sys.float_info.max, value, path, "a finite number"))
     return _expect(isinstance(value, kind), value, path, {str: "a string", bool: "true or false"}[kind])
 
 
@@ -93,7 +93,7 @@ def _expect(holds: bool, value: Any, path: str, what: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
