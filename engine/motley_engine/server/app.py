@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import http
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from motley_engine.server.auth import RequireKey, read_key
 from motley_engine.server.errors import ApiError, ClientGoneError
+from motley_engine.server.protocol.schema import body_schemas
 from motley_engine.server.routes import admin, chat, completions, generate, openai
 from motley_engine.server.state import ServerState
-from motley_engine.tokenizer import ChatTemplateError
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +24,20 @@ logger = logging.getLogger(__name__)
 _CLIENT_CLOSED_REQUEST = 499
 
 
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI's document with the request bodies, which the routes parse themselves."""
+        document = super().openapi()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(body_schemas())
+        return document
+
+
 def build_app(state: ServerState) -> FastAPI:
     """The ASGI application. Its lifespan starts and stops ``state.client``.
 
     Raises ValueError when ``--api-key @FILE`` cannot be read.
     """
-    app = FastAPI(title="motley", version=state.version, lifespan=_lifespan)
+    app = _App(title="motley", version=state.version, lifespan=_lifespan)
     app.state.server = state
     for routes in (openai, chat, completions, generate, admin):
         app.include_router(routes.router)
@@ -47,19 +55,8 @@ def build_app(state: ServerState) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state: ServerState = app.state.server
     state.client.start()
-    await asyncio.to_thread(_warm_up, state)
     yield
     await state.client.stop()
-
-
-def _warm_up(state: ServerState) -> None:
-    """Render a first chat: the template engine takes seconds to import, and the first client should not wait for it."""
-    if state.tokenizer is None or state.tokenizer.chat_template is None:
-        return
-    try:
-        state.tokenizer.render_chat([{"role": "user", "content": "hello"}])
-    except ChatTemplateError as error:
-        logger.warning("%s", error)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

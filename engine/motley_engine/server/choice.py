@@ -72,8 +72,7 @@ class Choice:
             self.cached_tokens = update.cached_tokens
         if update.prompt_logprobs:
             self.prompt_logprobs.extend(update.prompt_logprobs)
-        if not self.request.scoring:
-            self._feed_tokens(update)
+        self._feed_tokens(update)
         if update.finish is not None and self.finish is None:
             self._end(update)
 
@@ -121,10 +120,7 @@ class Choice:
                 return
             if self._stops is not None and (held := self._stops.flush()):
                 self._released.append(held)
-        if self.request.scoring and update.finish.kind == "stop":
-            self.finish = Finish("length")
-        else:
-            self.finish = Finish(update.finish.kind, update.finish.matched, update.finish.message)
+        self.finish = Finish(update.finish.kind, update.finish.matched, update.finish.message)
 
     @staticmethod
     def _ends_by_token(update: Update) -> bool:

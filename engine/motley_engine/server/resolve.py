@@ -44,8 +44,6 @@ class SequenceRequest:
     skip_special_tokens: bool = True
     logprobs: LogprobOptions | None = None
     priority: int = 0
-    scoring: bool = False
-    """No output wanted (length 0): one token is computed for the prompt's sake and dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +108,12 @@ def sequence_request(
     _check_priority(state, priority)
     return SequenceRequest(
         prompt_ids=ids,
-        sampling=_sampling_params(state.model, fields, max(1, max_new), length.minimum, names),
+        sampling=_sampling_params(state.model, fields, max_new, length.minimum, names),
         stops=fields.stop_strings,
         keep_stop=fields.keep_stop,
         skip_special_tokens=fields.skip_special_tokens is not False,
         logprobs=logprobs,
         priority=priority,
-        scoring=max_new == 0,
     )
 
 

@@ -167,7 +167,7 @@ class _Echo:
 
     def step(self, count: int) -> Update:
         ids: list[int] = []
-        finish = None
+        finish = None if self.request.sampling.max_new_tokens else FinishReason(kind="length")
         while finish is None and len(ids) < count:
             ids.append(next(self.tokens))
             self.produced += 1

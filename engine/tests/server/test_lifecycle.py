@@ -145,7 +145,7 @@ def test_the_key_can_come_from_a_file(tmp_path: Path):
 async def test_unknown_paths_and_methods_have_error_objects(service):
     missing = await service.http.get("/nothing")
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
-    wrong = await service.http.get("/generate")
+    wrong = await service.http.get("/v1/completions")
     assert wrong.status_code == 405
     assert "POST" in wrong.headers["allow"]
 
@@ -213,3 +213,11 @@ async def test_updates_of_an_abandoned_sequence_do_not_reach_a_new_one(service):
     service.engine.pause_after = None
     answer = await service.http.post("/generate", json={"text": "xyz", "rid": "r"})
     assert answer.json()["text"] == "xyz"
+
+
+async def test_the_openapi_document_holds_the_bodies(service):
+    document = (await service.http.get("/openapi.json")).json()
+    body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    name = body["$ref"].rsplit("/", 1)[1]
+    assert "temperature" in document["components"]["schemas"][name]["properties"]
+    assert "/generate" in document["paths"]

@@ -13,7 +13,7 @@ from motley_engine.server.protocol.sampling import SamplingFields, StreamOptions
 NO_TOOLS = "answer without tools (tools: [] or tool_choice: 'none')"
 NO_GRAMMAR = "describe the wanted format in the prompt"
 TEXT_ONLY = "only text goes in and out"
-_SET_BY_SERVER = ("self", "messages", "tools", "chat_template", "add_generation_prompt", "continue_final_message")
+_SET_BY_SERVER = ("self", "messages", "tools", "chat_template", "add_generation_prompt")
 
 
 class OpenAIRequest(SamplingFields):

@@ -17,12 +17,13 @@ from motley_engine.server.errors import ApiError, bad_request, json_response, un
 from motley_engine.server.metrics import CONTENT_TYPE, ServerCollector, exposition
 from motley_engine.server.protocol.base import parse
 from motley_engine.server.protocol.native import AbortRequest
+from motley_engine.server.protocol.schema import json_body
 from motley_engine.server.state import Phase
 
 router = APIRouter()
 
-CALL_TIMEOUT = 10.0
-"""Seconds that the scheduler gets to answer a flush or an inspection; it answers between two steps."""
+CALL_TIMEOUT = 30.0
+"""Seconds that the scheduler gets to answer a flush or an inspection; it hears them between two steps."""
 PROBE_TIMEOUT = 20.0
 """Seconds that /health_generate waits for its token."""
 
@@ -92,7 +93,8 @@ async def server_info(request: Request) -> Response:
     )
 
 
-@router.api_route("/flush_cache", methods=["GET", "POST"])
+@router.get("/flush_cache")
+@router.post("/flush_cache")
 async def flush_cache(request: Request) -> Response:
     flushed = await server_state(request).client.flush(CALL_TIMEOUT)
     if not flushed.ok:
@@ -100,7 +102,7 @@ async def flush_cache(request: Request) -> Response:
     return PlainTextResponse("Cache flushed.\n")
 
 
-@router.post("/abort_request")
+@router.post("/abort_request", openapi_extra=json_body(AbortRequest))
 async def abort_request(request: Request) -> Response:
     state = server_state(request)
     body = parse(AbortRequest, await read_body(request))

@@ -28,6 +28,7 @@ from motley_engine.server.protocol.answers import (
 )
 from motley_engine.server.protocol.base import parse
 from motley_engine.server.protocol.openai import ChatRequest, Message, ToolCall
+from motley_engine.server.protocol.schema import json_body
 from motley_engine.server.resolve import (
     FieldNames,
     Length,
@@ -45,7 +46,7 @@ from motley_engine.tokenizer import ChatTemplateError, Tokenizer
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", openapi_extra=json_body(ChatRequest))
 async def chat_completions(request: Request) -> Response:
     state = server_state(request)
     body = parse(ChatRequest, await read_body(request))
@@ -93,8 +94,6 @@ def _render(body: ChatRequest, tokenizer: Tokenizer) -> str:
         return tokenizer.render_chat(messages, **body.chat_template_kwargs or {})
     except ChatTemplateError as error:
         raise bad_request("messages", str(error)) from error
-    except (ArithmeticError, LookupError, RecursionError) as error:
-        raise bad_request("messages", f"the chat template fails on them: {error!r}") from error
 
 
 def _template_message(message: Message) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from motley_engine.server.logprobs import completion_logprobs, prompt_scores
 from motley_engine.server.protocol.answers import Answer, CompletionChoice, CompletionLogprobs, Usage
 from motley_engine.server.protocol.base import Prompt, as_prompts, parse
 from motley_engine.server.protocol.openai import CompletionRequest
+from motley_engine.server.protocol.schema import json_body
 from motley_engine.server.resolve import (
     FieldNames,
     Length,
@@ -39,7 +40,7 @@ router = APIRouter()
 _DEFAULT_LENGTH = 16
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", openapi_extra=json_body(CompletionRequest))
 async def completions(request: Request) -> Response:
     state = server_state(request)
     body = parse(CompletionRequest, await read_body(request))

@@ -18,6 +18,7 @@ from motley_engine.server.generation import Generation
 from motley_engine.server.logprobs import native_entries, native_lists
 from motley_engine.server.protocol.base import as_prompts, parse
 from motley_engine.server.protocol.native import GenerateRequest, NativeSampling
+from motley_engine.server.protocol.schema import json_body
 from motley_engine.server.resolve import (
     FieldNames,
     Length,
@@ -37,7 +38,8 @@ T = TypeVar("T")
 _DEFAULT_LENGTH = 128
 
 
-@router.api_route("/generate", methods=["POST", "PUT"])
+@router.post("/generate", openapi_extra=json_body(GenerateRequest))
+@router.put("/generate", openapi_extra=json_body(GenerateRequest))
 async def generate(request: Request) -> Response:
     state = server_state(request)
     body = parse(GenerateRequest, await read_body(request))
