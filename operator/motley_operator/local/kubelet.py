@@ -22,6 +22,7 @@ JSON = dict[str, Any]
 ENGINE = "engine"
 IMAGE_HOME = "/home/motley"
 CACHE_VOLUME = "model-cache"
+ENTRY_POINT = (sys.executable, "-m", "motley")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Machine:
     home: Path
     volumes: Path
     secrets: SecretStore
-    entry_point: tuple[str, ...] = (sys.executable, "-m", "motley")
+    entry_point: tuple[str, ...] = ENTRY_POINT
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,23 +35,31 @@ class Container(Protocol):
 class ChildProcess:
     """A container as a process group of its own, so that Ctrl-C in the terminal reaches only `motley up`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, sink: LineSink) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pump: asyncio.Task[None]) -> None:
         self._process = process
         self._ended = False
-        self._pump = asyncio.create_task(_pump(process, sink))
+        self._pump = pump
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], sink: LineSink) -> ChildProcess:
         """Run ``command``; every line it prints goes to ``sink``."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "motley_operator.local.child", str(os.getpid()), *command),
-            env=dict(environment),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-        return cls(process, sink)
+        # a pipe of our own: with asyncio's, the process would count as running until its last descendant closes it
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "motley_operator.local.child", str(os.getpid()), *command),
+                env=dict(environment),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return cls(process, asyncio.create_task(_pump(reading, sink)))
 
     async def wait(self) -> int:
         code = await self._process.wait()
@@ -75,12 +83,16 @@ class ChildProcess:
             return
 
 
-async def _pump(process: asyncio.subprocess.Process, sink: LineSink) -> None:
-    assert process.stdout is not None
+async def _pump(pipe: int, sink: LineSink) -> None:
+    """Pass on lines until every writer has closed the pipe."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb"))
     pending = b""
-    while chunk := await process.stdout.read(CHUNK):
+    while chunk := await reader.read(CHUNK):
         *lines, pending = LINE_END.split(pending + chunk)
         for line in lines:
             sink(line.decode("utf-8", "replace"))
     if pending:
         sink(pending.decode("utf-8", "replace"))
+    transport.close()

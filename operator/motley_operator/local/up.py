@@ -14,7 +14,7 @@ from motley_operator.api.document import InputError
 from motley_operator.api.inferenceservice import InferenceService
 from motley_operator.api.read import read_services
 from motley_operator.local.clock import SystemClock
-from motley_operator.local.kubelet import LocalPod, Machine, local_pods
+from motley_operator.local.kubelet import ENTRY_POINT, LocalPod, Machine, local_pods
 from motley_operator.local.pod import PodEnd, PodRunner
 from motley_operator.local.ports import free_port
 from motley_operator.local.restarts import RestartBook
@@ -44,6 +44,7 @@ class UpOptions:
     secrets: tuple[str, ...] = ()
     restart: bool = True
     home: Path = field(default_factory=Path.home)
+    entry_point: tuple[str, ...] = ENTRY_POINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def up(options: UpOptions, terminal: Terminal) -> int:
         require_runnable_here(service)
     placed = _place(services, options, terminal)
     with tempfile.TemporaryDirectory(prefix="motley-up-") as directory:
-        machine = Machine(NODE, options.home, Path(directory), secrets)
+        machine = Machine(NODE, options.home, Path(directory), secrets, options.entry_point)
         return asyncio.run(_run(_lay_out(placed, machine), options.restart, terminal))
 
 
