@@ -18,7 +18,7 @@ from motley_engine.config.model import LayerType, ModelConfig
 from motley_engine.config.rope import divided, rope_limit, rope_of
 from motley_planner.gguf_header import GGUFError, GGUFHeader, read_header
 from motley_planner.model_facts import ModelError, ModelFacts
-from motley_planner.sources import ResolvedModel, SourceError, model_facts
+from motley_planner.sources import ResolvedModel, SourceError, model_facts, read_config
 
 ROPE_TABLE = "rope_freqs.weight"
 """Tensor of a GGUF file that divides the rotary frequencies."""
@@ -45,6 +45,8 @@ SERVED: dict[str, Traits] = {
 def model_config(model: ResolvedModel) -> ModelConfig:
     """The resolved architecture of ``model``. ConfigError names what is not served, and what is."""
     try:
+        if model.format != "gguf":
+            _refuse_quantised(model)
         facts = model_facts(model)
         header = read_header(model.path) if model.format == "gguf" else None
     except (ModelError, SourceError, GGUFError) as error:
@@ -72,6 +74,16 @@ def generation_defaults(model: ResolvedModel) -> dict[str, Any]:
     return values
 
 
+def _refuse_quantised(model: ResolvedModel) -> None:
+    config = read_config(model.path)
+    method = config.get("quantization_config") or (config.get("text_config") or {}).get("quantization_config")
+    if method:
+        raise ConfigError(
+            f"--model-path: {model.uri} is quantised ({method.get('quant_method', 'unknown')}), which is not read from "
+            "safetensors; use the unquantised checkpoint or a GGUF file"
+        )
+
+
 def _text_config(model: ResolvedModel) -> Any:
     """transformers' config of the text model in a checkpoint directory."""
     # importing transformers takes seconds, and GGUF files do without it
@@ -82,12 +94,6 @@ def _text_config(model: ResolvedModel) -> Any:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"--model-path: {model.path / 'config.json'}: transformers refuses it: {error}") from error
     text = outer.get_text_config()
-    quantised = getattr(outer, "quantization_config", None) or getattr(text, "quantization_config", None)
-    if quantised:
-        raise ConfigError(
-            f"--model-path: {model.uri} is quantised ({dict(quantised).get('quant_method', 'unknown')}), which is not "
-            "read from safetensors; use the unquantised checkpoint or a GGUF file"
-        )
     if getattr(text, "eos_token_id", None) is None:
         text.eos_token_id = outer.eos_token_id
     return text

