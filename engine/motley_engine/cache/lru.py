@@ -24,6 +24,9 @@ class LruHeap:
         self._serial = 0
         self._sweep_at = _SMALL
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def push(self, node: Node) -> None:
         if id(node) in self._members:
             return

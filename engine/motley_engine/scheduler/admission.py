@@ -9,6 +9,7 @@ import numpy as np
 from motley_engine.cache.ledger import Lengths
 from motley_engine.cache.prefix import Match
 from motley_engine.config.schema import SchedulerSection
+from motley_engine.executor.step import IntArray
 from motley_engine.messages import FinishReason
 from motley_engine.scheduler.policy import Policy
 from motley_engine.scheduler.request import Request
@@ -76,6 +77,19 @@ class Admission:
         match = self._ledger.match(request.context, request.match_limit)
         return not self._rows.free or self._lacks(request, match, 0)
 
+    def fits_beside(self, request: Request, others: IntArray) -> bool:
+        """Whether the request could start if only the rows ``others`` were running."""
+        ledger = self._ledger
+        caps = int(self._rows.window_cap[others].sum())
+        if ledger.window.pool.total - caps < window_need(ledger, request):
+            return False
+        if not ledger.full.pool.total:
+            return True
+        match = ledger.match(request.context, request.match_limit)
+        kept = np.unique(np.concatenate((match.full, *(ledger.full.held(row) for row in others.tolist()))))
+        need = self._need(request, match, alone=not len(others)) + self._reserve(others)
+        return need <= ledger.full.pool.total - len(kept)
+
     def _candidates(self) -> list[Request]:
         if not self._rows.free or not len(self._roster.queue):
             return []
@@ -88,18 +102,22 @@ class Admission:
             return True
         if not ledger.full.pool.total:
             return False
-        target = len(request.context)
-        if rows.used.any():
-            target = min(final_length(request), target + int(self._growth(np.array([request.left]))[0]))
-        need = ledger.pages_for(target) - match.length // ledger.page_size
-        return need + self._reserve() > ledger.available - match.unlocked
+        need = self._need(request, match, alone=not rows.used.any()) + self._reserve(rows.active)
+        return need > ledger.available - match.unlocked
 
-    def _reserve(self) -> int:
+    def _need(self, request: Request, match: Match, alone: bool) -> int:
+        """Full pages to take for the context, and unless it runs alone to keep free for the request's output."""
+        target = len(request.context)
+        if not alone:
+            target = min(final_length(request), target + int(self._growth(np.array([request.left]))[0]))
+        return self._ledger.pages_for(target) - match.length // self._ledger.page_size
+
+    def _reserve(self, running: IntArray) -> int:
         """Full pages kept free for the output of running rows."""
-        rows, active = self._rows, self._rows.active
-        reached = np.maximum(rows.length[active], rows.context[active])
-        growth = self._growth(rows.max_new[active] - rows.sampled[active])
-        return int(self._ledger.missing(active, np.minimum(rows.final[active], reached + growth)).sum())
+        rows = self._rows
+        reached = np.maximum(rows.length[running], rows.context[running])
+        growth = self._growth(rows.max_new[running] - rows.sampled[running])
+        return int(self._ledger.missing(running, np.minimum(rows.final[running], reached + growth)).sum())
 
     def _growth(self, left: Lengths) -> Lengths:
         """Tokens of output to keep room for: the configured share, and at least a page against thrashing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from motley_engine.config.schema import SchedulerSection
 from motley_engine.scheduler.admission import Admission, too_large
 from motley_engine.scheduler.policy import Policy
@@ -47,7 +49,11 @@ class Room:
         if not self._preempts or not len(self._roster.queue):
             return None
         head = self._policy.order(self._roster.queue, self._roster.counters.steps)[0]
-        return head if self._victims(head) and self._admission.blocked(head) else None
+        victims = {request.row for request in self._victims(head)}
+        if not victims or not self._admission.blocked(head):
+            return None
+        others = [row for row in self._roster.rows.active.tolist() if row not in victims]
+        return head if self._admission.fits_beside(head, np.array(others, np.int32)) else None
 
     def _victims(self, claim: Request) -> list[Request]:
         return [request for request in self._roster.running if claim.priority - request.priority >= self._margin]

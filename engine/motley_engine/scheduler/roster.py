@@ -90,7 +90,8 @@ class Roster:
         self.rows.give_back(row)
 
     def _known(self, request: Request) -> int:
-        """Tokens whose K/V is planned and that may be cached: never the last one, whose write may be a stray."""
+        """Tokens whose K/V may be cached: never the last one, which only an overrun step computes, so that the loop
+        caches the same with and without overlap."""
         return min(int(self.rows.length[request.row]), len(request.prompt) + len(request.output) - 1)
 
 

@@ -317,7 +317,7 @@ class FakePending:
 
 @dataclass
 class Script:
-    """Mailbox that plays messages at given ticks (a tick is one turn of the loop) and shuts down after the last answer."""
+    """Mailbox that plays messages at given ticks (turns of the loop) and shuts down after the last answer."""
 
     messages: list[tuple[int, ToScheduler]]
     sent: list[ToServer] = field(default_factory=list)
@@ -458,6 +458,10 @@ def generate(rid: str, ids: list[int], **changes: object) -> Generate:
     message = {key: changes.pop(key) for key in ("logprobs", "priority") if key in changes}
     sampling = SamplingParams(**{"max_new_tokens": 8, "temperature": 0.0, **changes})
     return Generate(rid=rid, input_ids=list(ids), sampling=sampling, **message)
+
+
+def ints(values: Iterable[int]) -> npt.NDArray[np.int32]:
+    return np.array(list(values), np.int32)
 
 
 @pytest.fixture(scope="session")
