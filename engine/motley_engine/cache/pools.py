@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from motley_engine.config.model import ModelConfig
@@ -58,7 +60,7 @@ class KVPools:
         heads = _kv_heads(partition, rank)
 
         def pool(kind: str) -> torch.Tensor:
-            return torch.zeros(pages[kind], geometry.page_size, heads, config.head_dim, dtype=dtype, device=device)
+            return _zeros((pages[kind], geometry.page_size, heads, config.head_dim), dtype, device)
 
         return cls(geometry.page_size, tuple((pool(kind), pool(kind)) for kind in config.layer_types))
 
@@ -71,6 +73,13 @@ class KVPools:
         for k, v in self.layers:
             k.zero_()
             v.zero_()
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that, on CPU, take memory only where they are written: torch.zeros would touch the whole pool at once."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 
 def _kv_heads(partition: ModelPartition, rank: int) -> int:
