@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from math import prod
 
 import torch
 
+CHUNK_ELEMENTS = 1 << 22
+"""Elements hashed at once; hashing needs some 40 bytes for each."""
 STD = 0.02
 """Standard deviation of all weights but norms, as transformers initialises."""
 
@@ -38,9 +41,17 @@ class DummyReader:
         ranges = [(0, size) for size in whole]
         if dim is not None:
             ranges[dim] = (start, stop)
+        shape = [end - begin for begin, end in ranges]
         if name.endswith("norm.weight"):
-            return torch.full([end - begin for begin, end in ranges], self._norm_value, device=device)
-        return _uniform(_indices(whole, ranges, device), _key(self._seed, name))
+            return torch.full(shape, self._norm_value, device=device)
+        values = torch.empty(shape, device=device)
+        (first, last), *others = ranges
+        step = max(CHUNK_ELEMENTS // max(prod(shape[1:]), 1), 1)
+        for begin in range(first, last, step):
+            end = min(begin + step, last)
+            index = _indices(whole, [(begin, end), *others], device)
+            values[begin - first : end - first] = _uniform(index, _key(self._seed, name))
+        return values
 
 
 def _key(seed: int, name: str) -> int:

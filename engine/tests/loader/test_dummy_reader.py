@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motley_engine.loader import dummy
 from motley_engine.loader.dummy import STD, DummyReader
 
 CPU = torch.device("cpu")
@@ -25,6 +26,13 @@ def test_a_slice_equals_the_slice_of_the_whole(data: st.DataObject) -> None:
     stop = data.draw(st.integers(start, SHAPES[name][dim]))
     part = DummyReader(SHAPES, 0).read(name, dim, start, stop, CPU)
     assert torch.equal(part, whole(name).narrow(dim, start, stop - start))
+
+
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = whole("a.weight")
+    monkeypatch.setattr(dummy, "CHUNK_ELEMENTS", 50)
+    assert torch.equal(whole("a.weight"), expected)
+    assert torch.equal(DummyReader(SHAPES, 0).read("a.weight", 1, 3, 9, CPU), expected[:, 3:9])
 
 
 def test_names_and_seeds_give_other_values() -> None:
