@@ -35,11 +35,12 @@ def estimate_pool(candidate: Candidate) -> Estimate:
     device = request.cards[0].kind
     budgets = [budget * MIB for budget in candidate.budgets]
 
-    def tokens(percent: int) -> int:
+    def tokens(percent: int) -> float:
         overheads = PRIORS[device].scaled(percent)
-        return replica_memory(request.facts, candidate.partition, request.serving, budgets, device, overheads).tokens
+        priced = replica_memory(request.facts, candidate.partition, request.serving, budgets, device, overheads)
+        return float(priced.tokens)
 
-    return Estimate(candidate.memory.tokens, tokens(150), tokens(50))
+    return Estimate(float(candidate.memory.tokens), tokens(150), tokens(50))
 
 
 def explain(candidate: Candidate) -> Explanation:

@@ -74,6 +74,12 @@ def test_budgets_without_a_list_are_what_the_reserve_leaves():
     assert rank_budgets(replace(request, reserve_mib=(1000, 2000, 3000))) == (31_607, 18_480, 17_480)
 
 
+def test_ranks_on_one_card_share_what_its_largest_reserve_leaves():
+    shared = PlanRequest(QWEN3_8B, (BIG, BIG, LITTLE), ratio="auto")
+    assert rank_budgets(shared)[:2] == ((32_607 - 3968) // 2,) * 2
+    assert rank_budgets(replace(shared, reserve_mib=(100, 607, 0))) == (16_000, 16_000, 20_480)
+
+
 def test_pretend_budgets_are_taken_whole():
     assert rank_budgets(PlanRequest(TINY, pretend_cards((600, 300)), ratio="auto")) == (600, 300)
 
@@ -288,5 +294,7 @@ def test_memory_held_by_others_is_a_warning():
 
 def test_same_inputs_same_bytes():
     request = PlanRequest(QWEN3_8B, (BIG, LITTLE), ratio="auto")
-    assert plan_replica(request).to_json() == plan_replica(replace(request)).to_json()
+    text = plan_replica(request).to_json()
+    assert plan_replica(replace(request)).to_json() == text
+    assert Plan.from_json(text).to_json() == text
     assert inputs_hash(request) != inputs_hash(replace(request, ratio=(2, 1)))
