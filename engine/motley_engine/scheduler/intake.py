@@ -54,10 +54,12 @@ class Intake:
         if message.rid == "":
             chosen = list(roster.live.values())
         for request in chosen:
-            stopped = message.reason == "stop"
-            roster.end(request, None if stopped else FinishReason(kind="abort", message=message.reason))
+            why = "the request was aborted" if message.reason == "abort" else message.reason
+            roster.end(request, None if message.reason == "stop" else FinishReason(kind="abort", message=why))
 
     def _request(self, message: Generate) -> Request:
+        if not message.rid:
+            raise InvalidRequestError("rid: the empty id stands for all requests; give each its own")
         if message.rid in self._roster.live:
             raise InvalidRequestError(f"rid: {message.rid!r} is the id of a request that still runs")
         prompt = self._prompt(message.input_ids)

@@ -38,23 +38,6 @@ def computed(harness):
     return [int((plan.tokens >= 0).sum()) for plan in harness.runner.plans if plan.kind is StepKind.EXTEND]
 
 
-def at_update(rid, number, *replies):
-    """Send ``replies`` when the ``number``-th token of a request has been heard."""
-    heard = 0
-
-    def on_send(message):
-        nonlocal heard
-        for update in getattr(message, "updates", ()):
-            if update.rid == rid:
-                heard += len(update.token_ids)
-                if heard == number:
-                    heard += 1000
-                    return list(replies)
-        return []
-
-    return on_send
-
-
 @pytest.fixture(params=[False, True], ids=["overlap", "serial"])
 def serial(request):
     return request.param
@@ -228,6 +211,12 @@ def test_a_live_id_cannot_be_used_twice(lab):
     answers = harness.run([(1, request), (2, lab.generate("a", [1, 2])), (30, lab.generate("a2", IDS))])
     assert harness.sent(Refused)[0].code == "invalid"
     harness.verify(request, answers["a"])
+
+
+def test_the_empty_id_is_no_id(lab):
+    harness = lab.Harness(lab.config(), lab.geometry())
+    harness.run([(1, lab.generate("", IDS))])
+    assert "rid: the empty id stands for all" in harness.sent(Refused)[0].message
 
 
 def test_a_full_queue_refuses_with_a_time_to_retry(lab):
