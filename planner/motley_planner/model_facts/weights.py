@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motley_planner.model_facts.facts import ModelFacts, ModelWeights, Weights
+from motley_planner.model_facts.facts import GdnFacts, ModelFacts, ModelWeights, Weights
 from motley_planner.model_facts.families import Family
 from motley_planner.model_facts.quant import LinearStorage
 
@@ -31,7 +31,7 @@ def count_weights(facts: ModelFacts, family: Family, storage: LinearStorage) -> 
         + plain(attention_layers * 2 * kv_width * facts.qkv_bias),
         mlp=dense + dense_bias + linear(_shared_params(facts)),
         expert=linear(_expert_params(facts)),
-        gdn=linear(gdn.layers * _gdn_linear(facts)) + plain(gdn.layers * _gdn_plain(facts)) if gdn else Weights(),
+        gdn=linear(gdn.layers * _gdn_linear(gdn, hidden)) + plain(gdn.layers * _gdn_plain(gdn)) if gdn else Weights(),
         embedding=embedding,
         lm_head=Weights() if facts.tied_embeddings else embedding,
         replicated=plain(_replicated(facts, family, attention_layers)),
@@ -48,18 +48,14 @@ def _shared_params(facts: ModelFacts) -> int:
     return moe.layers * 3 * facts.hidden_size * moe.shared_size if moe else 0
 
 
-def _gdn_linear(facts: ModelFacts) -> int:
+def _gdn_linear(gdn: GdnFacts, hidden: int) -> int:
     """qkvz, ba and output projection of one layer."""
-    gdn = facts.gdn
-    assert gdn is not None
     keys, values = gdn.key_heads * gdn.key_dim, gdn.value_heads * gdn.value_dim
-    return facts.hidden_size * (2 * keys + 2 * values + 2 * gdn.value_heads + values)
+    return hidden * (2 * keys + 2 * values + 2 * gdn.value_heads + values)
 
 
-def _gdn_plain(facts: ModelFacts) -> int:
+def _gdn_plain(gdn: GdnFacts) -> int:
     """Convolution, A and dt bias of one layer."""
-    gdn = facts.gdn
-    assert gdn is not None
     channels = 2 * gdn.key_heads * gdn.key_dim + gdn.value_heads * gdn.value_dim
     return channels * gdn.conv_kernel + 2 * gdn.value_heads
 
