@@ -98,9 +98,12 @@ class PagedSequences:
         self.free[:0] = dropped
         return dropped
 
-    def meta(self, rows: list[int], owner: torch.Tensor, positions: torch.Tensor) -> AttentionMeta:
+    def meta(
+        self, rows: list[int], owner: torch.Tensor, positions: torch.Tensor, device: torch.device
+    ) -> AttentionMeta:
         pages = self.tables[owner, positions // self.page_size].long()
-        return AttentionMeta(self.tables[rows], pages * self.page_size + positions % self.page_size)
+        slots = pages * self.page_size + positions % self.page_size
+        return AttentionMeta(self.tables[rows].to(device), slots.to(device))
 
 
 @dataclass
@@ -157,19 +160,20 @@ class Rank:
         tables = [table for table in (self.full, self.sliding) if table is not None]
         for table in tables:
             table.extend(rows, kv_lens)
-        metas = [table.meta(rows, owner, positions) for table in tables]
+        device = self.pools.layers[0][0].device
+        metas = [table.meta(rows, owner, positions, device) for table in tables]
         tokens = torch.cat([sequences[row][span.start : span.stop] for row, span in zip(rows, spans, strict=True)])
         ctx = ForwardContext(
-            positions=positions,
-            q_starts=torch.tensor([0, *accumulate(counts)], dtype=torch.int32),
-            kv_lens=torch.tensor(kv_lens, dtype=torch.int32),
+            positions=positions.to(device),
+            q_starts=torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device),
+            kv_lens=torch.tensor(kv_lens, dtype=torch.int32, device=device),
             decode=all(count == 1 for count in counts),
             max_q=max(counts),
             max_kv=max(kv_lens),
             full=metas[0],
             sliding=metas[1] if len(metas) > 1 else None,
         )
-        logits = self.model.logits(self.model.forward(tokens, ctx))
+        logits = self.model.logits(self.model.forward(tokens.to(device), ctx))
         for row, kv_len in zip(rows, kv_lens, strict=True):
             self.lengths[row] = kv_len
         if self.sliding is not None:
@@ -194,18 +198,19 @@ def logits_of(
     page_size: int = 4,
     mlp: tuple[int, ...] = (),
     backend: Backend = "torch",
+    device: str = "cpu",
 ) -> list[torch.Tensor]:
     """Logits [len, vocab] of every sequence, computed by ``len(base)`` ranks in the steps of ``schedule``."""
     partition = partition_of(checkpoint.config, base, mlp)
 
     def work(comm: Collectives) -> list[torch.Tensor]:
-        rank = Rank.make(checkpoint, partition, comm, len(sequences), page_size, backend)
+        rank = Rank.make(checkpoint, partition, comm, len(sequences), page_size, backend, device=torch.device(device))
         parts: list[list[torch.Tensor]] = [[] for _ in sequences]
         for q_lens in schedule:
             logits = rank.step(sequences, q_lens)
             if logits is not None:
                 for row, part in zip(q_lens, logits.split(list(q_lens.values())), strict=True):
-                    parts[row].append(part)
+                    parts[row].append(part.cpu())
         return [torch.cat(rows) if rows else torch.empty(0) for rows in parts]
 
     return run_ranks(len(base), work)[0]
