@@ -49,7 +49,7 @@ def _params(config: Any, kind: LayerType) -> RopeParams:
     function = ROPE_INIT_FUNCTIONS.get(rope_type)
     if function is None:
         known = ", ".join(("default", *ROPE_INIT_FUNCTIONS))
-        raise ConfigError(f"rope_type: {rope_type!r} is not served; served: {known}")
+        raise ConfigError(f"--model-path: rope_type {rope_type!r} is not served; served: {known}")
     inv_freq, attention_factor = function(config, torch.device("cpu"), layer_type=layer_type)
     return RopeParams(tuple(inv_freq.float().tolist()), float(attention_factor))
 

@@ -181,6 +181,8 @@ def test_generation_config_replaces_end_tokens(write_model: WriteModel) -> None:
         ({"hidden_act": "relu"}, "activation 'relu' is not served; served: silu, gelu_pytorch_tanh"),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, r"is quantised \(awq\), .* GGUF file"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "transformers refuses it: .*Missing required keys"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "rope_type 'spiral' is not served; served: default"),
     ],
 )
 def test_what_is_not_served_is_named(changes: dict[str, Any], fault: str, write_model: WriteModel) -> None:
