@@ -10,14 +10,22 @@ class ExitCode(IntEnum):
     """Exit codes of `motley serve`."""
 
     OK = 0
-    INVALID_SPEC = 2
+    CONFIG_REFUSED = 2
+    RANK_DIED = 70
+    RANK_STALLED = 71
+    START_FAILED = 72
     GPU_MISMATCH = 78
+    INTERRUPTED = 130
 
 
 MEANINGS: dict[int, str] = {
-    ExitCode.OK: "ended by itself",
-    ExitCode.INVALID_SPEC: "the engine refused its configuration or plan",
+    ExitCode.OK: "drained",
+    ExitCode.CONFIG_REFUSED: "the engine refused its configuration or plan",
+    ExitCode.RANK_DIED: "a rank died",
+    ExitCode.RANK_STALLED: "a rank stalled",
+    ExitCode.START_FAILED: "a rank failed before the engine was ready",
     ExitCode.GPU_MISMATCH: "the engine saw other GPUs than its plan names",
+    ExitCode.INTERRUPTED: "stopped before it was ready, or before it had drained",
 }
 
 

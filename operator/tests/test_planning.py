@@ -77,7 +77,7 @@ def test_pretend_budgets_become_cards() -> None:
 
 @pytest.mark.parametrize("text", ["", "1024,", "x", "-5", "0", "1.5", "1e3", "²", "99999999999"])
 def test_faulty_budgets_are_named(text: str) -> None:
-    with pytest.raises(InputError, match="--cpu: .* is not a budget; give MiB as whole numbers"):
+    with pytest.raises(InputError, match=r"--cpu: .* is not a budget; give MiB as whole numbers"):
         parse_budgets(text)
 
 
@@ -102,7 +102,7 @@ def test_cards_can_be_described_by_hand(tmp_path: Path) -> None:
     file.write_text("nodes: [{name: rig, cards: [{uuid: a}]}]")
     with pytest.raises(InputError, match=r"nodes\[0\].cards\[0\].product: missing"):
         find_cards(None, file)
-    with pytest.raises(InputError, match="--cpu: excludes --inventory"):
+    with pytest.raises(InputError, match=r"--cpu: excludes --inventory"):
         find_cards("1", file)
 
 
@@ -116,13 +116,10 @@ def test_cards_can_be_described_by_hand(tmp_path: Path) -> None:
         ({"minComputeCapability": "10.0"}, ""),
         ({"uuids": [GPUS[1].uuid]}, "b"),
         ({"excludeUUIDs": [GPUS[1].uuid]}, "ac"),
-        ({"excludeNodes": ["", "node-1"]}, None),
+        ({"excludeNodes": ["node-1"]}, "abc"),
     ],
 )
-def test_selectors_pick_cards(selector: JSON, expected: str | None) -> None:
-    if expected is None:
-        selector = {"excludeNodes": ["node-1"]}
-        expected = "abc"
+def test_selectors_pick_cards(selector: JSON, expected: str) -> None:
     chosen = service({"placement": {"gpuSelector": selector}}).spec.placement.gpu_selector
     assert chosen is not None
     assert "".join(card.uuid[-1] for card in GPUS if allows(chosen, card)) == expected
@@ -171,22 +168,22 @@ def test_manual_ranks_get_the_cards_they_name() -> None:
     asked = manual({"gpuUUID": GPUS[2].uuid, "shareUnits": 1}, {"gpuUUID": GPUS[0].uuid, "shareUnits": 2})
     assert [card.uuid for card in pool.take_group(asked, asked.spec.topology.groups[0])] == [GPUS[2].uuid, GPUS[0].uuid]
     again = manual({"gpuUUID": GPUS[0].uuid, "shareUnits": 1}, name="code")
-    with pytest.raises(InputError, match="code: GPU-.*a cannot be used twice: chat has it"):
+    with pytest.raises(InputError, match=r"code: GPU-.*a cannot be used twice: chat has it"):
         pool.take_group(again, again.spec.topology.groups[0])
 
 
 def test_manual_refusals_name_the_rank() -> None:
     twice = manual(*({"gpuUUID": GPUS[0].uuid, "shareUnits": 1} for _ in range(2)))
-    with pytest.raises(InputError, match="two of its ranks name it"):
+    with pytest.raises(InputError, match=r"two of its ranks name it"):
         CardPool(GPUS).take_group(twice, twice.spec.topology.groups[0])
     absent = manual({"gpuUUID": "GPU-00000000-0000-0000-0000-00000000000f", "shareUnits": 1})
     with pytest.raises(InputError, match=r"no GPU GPU-.*f; present: .*RTX 3090"):
         CardPool(GPUS).take_group(absent, absent.spec.topology.groups[0])
     on_cpu = manual({"shareUnits": 1}, allocation="None")
-    with pytest.raises(InputError, match="rank r0 of main names no gpuUUID, so it runs on CPU; give --cpu"):
+    with pytest.raises(InputError, match=r"rank r0 of main names no gpuUUID, so it runs on CPU; give --cpu"):
         CardPool(GPUS).take_group(on_cpu, on_cpu.spec.topology.groups[0])
     two = manual({"shareUnits": 1}, {"shareUnits": 1}, allocation="None")
-    with pytest.raises(InputError, match="main has 2 ranks and 1 pretend cards are left; give one --cpu budget per"):
+    with pytest.raises(InputError, match=r"main has 2 ranks and 1 pretend cards are left; give one --cpu budget per"):
         CardPool(pretend_cards([1])).take_group(two, two.spec.topology.groups[0])
 
 
@@ -222,17 +219,15 @@ def test_equal_shares_on_unequal_budgets_are_an_even_split(model: LocatedModel) 
 
 
 def test_too_many_ranks_are_refused_with_the_limit(model: LocatedModel) -> None:
-    with pytest.raises(InputError, match="chat: ranks: attention heads: .* use at most 3 ranks"):
+    with pytest.raises(InputError, match=r"chat: ranks: attention heads: .* use at most 3 ranks"):
         place_service(service(), model.facts, CardPool(pretend_cards([512] * 4)))
 
 
 def test_planner_words_become_fields(model: LocatedModel) -> None:
     with pytest.raises(InputError, match=r"chat: spec.model.maxModelLength: 9000 exceeds the model's 8192 positions"):
         place_service(service({"model": {"maxModelLength": 9000}}), model.facts, CardPool(pretend_cards([512])))
-    assert (
-        in_object_words("--context-length 5 or --dtype bfloat16")
-        == "spec.model.maxModelLength 5 or spec.model.dtype bfloat16"
-    )
+    assert in_object_words("--context-length 5") == "spec.model.maxModelLength 5"
+    assert in_object_words("--dtype bfloat16") == "spec.model.dtype bfloat16"
 
 
 def test_a_plan_that_does_not_fit_is_a_plan_all_the_same(model: LocatedModel) -> None:
@@ -265,7 +260,7 @@ def test_sizes_follow_object_and_extra_flags(model: LocatedModel, spec: JSON, de
 
 
 def test_flags_without_a_number_are_named(model: LocatedModel) -> None:
-    with pytest.raises(InputError, match="spec.engine.extraArgs: --page-size=big needs a whole number"):
+    with pytest.raises(InputError, match=r"spec.engine.extraArgs: --page-size=big needs a whole number"):
         serving_of(service({"engine": {"extraArgs": ["--page-size=big"]}}), model.facts, "cpu")
 
 
@@ -291,9 +286,9 @@ def test_prefill_and_decode_groups_are_refused() -> None:
 
 
 def test_objects_that_ask_for_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="spec.paused: is true, so there is nothing to run"):
+    with pytest.raises(InputError, match=r"spec.paused: is true, so there is nothing to run"):
         require_runnable_here(service({"paused": True}))
-    with pytest.raises(InputError, match="spec.replicas: is 0, so there is nothing to run"):
+    with pytest.raises(InputError, match=r"spec.replicas: is 0, so there is nothing to run"):
         require_runnable_here(service({"replicas": 0}))
 
 
@@ -307,7 +302,7 @@ def test_fields_without_effect_here_are_noted() -> None:
 
 @pytest.mark.parametrize("text", ["", "2,", "a", "0,1", "-1,2", "1.5"])
 def test_faulty_ratios_are_named(text: str) -> None:
-    with pytest.raises(InputError, match="--ratio: .* is not a share"):
+    with pytest.raises(InputError, match=r"--ratio: .* is not a share"):
         parse_ratio(text)
 
 
@@ -316,7 +311,7 @@ def test_a_bare_model_is_planned(checkpoint: Path) -> None:
     stage = plan.group().stages[0]
     assert stage.vectors.attn == (2, 1)
     assert plan.group().min_pool_tokens == 4096
-    with pytest.raises(InputError, match="--rank-tp-ratio: 3 entries for --tp-size 2"):
+    with pytest.raises(InputError, match=r"--rank-tp-ratio: 3 entries for --tp-size 2"):
         plan_model(str(checkpoint), PlanQuestion(cpu="512,512", ratio="2,1,1"))
 
 
@@ -332,9 +327,9 @@ def test_objects_of_a_file_share_the_cards(checkpoint: Path, tmp_path: Path) -> 
         "chat/u0": "CPU-0",
         "code/u0": "CPU-1",
     }
-    with pytest.raises(InputError, match="code: no card is left"):
+    with pytest.raises(InputError, match=r"code: no card is left"):
         plan_file(file, PlanQuestion(cpu="600"))
-    with pytest.raises(InputError, match="--ratio: goes with --model"):
+    with pytest.raises(InputError, match=r"--ratio: goes with --model"):
         plan_file(file, PlanQuestion(cpu="600", ratio="1"))
 
 

@@ -134,8 +134,8 @@ async def test_it_becomes_ready_serves_and_drains_on_request() -> None:
     scene = Scene()
     scene.findings = lambda s: READY if s.clock.time >= 12 else NOT_YET
     scene.later(100, scene.runner.stop)
-    assert await scene.play() == PodEnd(0, "exit code 0: ended by itself")
-    assert scene.told.said == ["waiting 10 not listening yet", "ready 15", "stopping 40"]
+    assert await scene.play() == PodEnd(0, "exit code 0: drained")
+    assert scene.told.said == ["waiting 10 not listening yet", "ready 12", "stopping 40"]
     assert scene.containers[0].signals[0] == "TERM"
 
 

@@ -17,6 +17,8 @@ from motley_operator.local.process import Container
 from motley_operator.local.restarts import Life, Restart, RestartBook
 
 PROGRESS_SECONDS = 10.0
+START_POLL_SECONDS = 0.5
+"""A person is waiting, so a start is looked at more often than its probe asks; its budget stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class PodRunner:
             if now - told >= PROGRESS_SECONDS:
                 self._events.waiting(now - started, finding.seen)
                 told = now
-            await self._pause(startup.period, exited)
+            await self._pause(min(startup.period, START_POLL_SECONDS), exited)
         return None
 
     async def _while_ready(self, exited: asyncio.Future[int]) -> str | None:

@@ -8,7 +8,7 @@ from motley_operator.api.spec_topology import RecoverySpec
 from motley_operator.exit_codes import ExitCode
 
 # a restart changes neither the flags nor the cards
-FINAL_CODES = frozenset({ExitCode.OK, ExitCode.INVALID_SPEC, ExitCode.GPU_MISMATCH})
+FINAL_CODES = frozenset({ExitCode.OK, ExitCode.CONFIG_REFUSED, ExitCode.GPU_MISMATCH})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 from rich.console import Console
 from rich.text import Text
 
+from motley_operator.exit_codes import ExitCode
 from motley_operator.local.environment import LOOPBACK
 from motley_operator.local.pod import PodEnd
 from motley_operator.local.restarts import Life, Restart
@@ -87,7 +88,7 @@ class PodVoice:
 
     def ended(self, end: PodEnd) -> None:
         """The pod's last word."""
-        self._tell(end.reason, "" if end.exit_code == 0 else "bold red")
+        self._tell(end.reason, "" if end.exit_code in (ExitCode.OK, ExitCode.INTERRUPTED) else "bold red")
 
     def _tell(self, message: str, style: str = "") -> None:
         self._console.print(Text.assemble((f"{self._name} > ", self._style), (message, style)), soft_wrap=True)

@@ -21,7 +21,7 @@ from motley_operator.local.restarts import RestartBook
 from motley_operator.local.secrets import read_secrets
 from motley_operator.local.terminal import Address, PodVoice, Terminal
 from motley_operator.planning.cards import find_cards
-from motley_operator.planning.plan import infeasible, locate_model, place_service
+from motley_operator.planning.plan import in_object_words, infeasible, locate_model, place_service
 from motley_operator.planning.selection import CardPool
 from motley_operator.planning.support import local_notes, require_runnable_here, require_supported
 from motley_operator.render.arguments import model_uri
@@ -106,10 +106,8 @@ def _place(services: list[InferenceService], options: UpOptions, terminal: Termi
 
 def _require_feasible(service: InferenceService, groups: tuple[Group, ...]) -> None:
     for group in infeasible(groups):
-        changes = "; or ".join(group.plan.explain.near_miss) or "smaller model or more cards"
-        raise InputError(
-            f"{service.metadata.name}: group {group.name} does not fit its cards. What would do: {changes}"
-        )
+        changes = "; or ".join(map(in_object_words, group.plan.explain.near_miss)) or "a smaller model or more cards"
+        raise InputError(f"{service.metadata.name}: group {group.name} does not fit its cards; it would with {changes}")
 
 
 def _lay_out(placed: list[Placed], machine: Machine) -> list[tuple[Placed, LocalPod]]:
