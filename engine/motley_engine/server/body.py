@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import ClientDisconnect, Request
 
 from motley_engine.server.errors import ApiError, ClientGoneError, bad_request
 from motley_engine.server.state import ServerState
+
+BODY_SECONDS = 120.0
+"""How long a client may take to send its body."""
 
 
 def server_state(request: Request) -> ServerState:
@@ -15,7 +20,18 @@ def server_state(request: Request) -> ServerState:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises ApiError 413 as soon as it is known to exceed ``--max-request-mib``."""
+    """The whole body.
+
+    Raises ApiError 413 as soon as it is known to exceed ``--max-request-mib``, 408 after ``BODY_SECONDS``.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read(request)
+    except TimeoutError:
+        raise ApiError(408, f"body: not complete after {BODY_SECONDS:g} s", param="body", code="timeout") from None
+
+
+async def _read(request: Request) -> bytes:
     limit = server_state(request).config.server.max_request_mib
     size = request.headers.get("content-length", "0")
     if not (size.isascii() and size.isdigit()):

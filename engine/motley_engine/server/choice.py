@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from motley_engine.messages import TokenLogprob, Update
+from motley_engine.messages import FinishReason, TokenLogprob, Update
 from motley_engine.server.resolve import SequenceRequest
 from motley_engine.server.stop import StopMatcher
 from motley_engine.tokenizer import Detokenizer, Tokenizer
@@ -67,25 +67,22 @@ class Choice:
         return len(self.output_ids) - self._taken_tokens
 
     def feed(self, update: Update) -> None:
-        """Take an update in. Ids after the end of a stop string are dropped."""
+        """Take an update in. What comes after the end is dropped, be it in this update or a later one."""
+        if self.finish is not None:
+            return
         if update.cached_tokens is not None:
             self.cached_tokens = update.cached_tokens
         if update.prompt_logprobs:
             self.prompt_logprobs.extend(update.prompt_logprobs)
         self._feed_tokens(update)
         if update.finish is not None and self.finish is None:
-            self._end(update)
+            self._end(update.finish)
 
     def take(self) -> Delta:
         """Text and logprobs since the last call."""
-        released = self._released
-        text = (
-            released[self._taken_text]
-            if len(released) == self._taken_text + 1
-            else "".join(released[self._taken_text :])
-        )
+        text = "".join(self._released[self._taken_text :])
         scores = self.scores[self._taken_scores :]
-        self._taken_text = len(released)
+        self._taken_text = len(self._released)
         self._taken_scores = len(self.scores)
         self._taken_tokens = len(self.output_ids)
         return Delta(text, scores, self.finish)
@@ -112,15 +109,14 @@ class Choice:
         if piece:
             self._released.append(piece)
 
-    def _end(self, update: Update) -> None:
-        assert update.finish is not None
+    def _end(self, reason: FinishReason) -> None:
         if self._detokenizer is not None:
             self._release(self._detokenizer.finish())
             if self.finish is not None:
                 return
             if self._stops is not None and (held := self._stops.flush()):
                 self._released.append(held)
-        self.finish = Finish(update.finish.kind, update.finish.matched, update.finish.message)
+        self.finish = Finish(reason.kind, reason.matched, reason.message)
 
     @staticmethod
     def _ends_by_token(update: Update) -> bool:

@@ -168,6 +168,18 @@ async def test_large_bodies_are_refused_without_reading_them(service_with):
         assert announced.status_code == 413
 
 
+async def test_a_body_that_never_ends_is_given_up(service, monkeypatch):
+    monkeypatch.setattr("motley_engine.server.body.BODY_SECONDS", 0.05)
+
+    async def stuck():
+        yield b"{"
+        await asyncio.Event().wait()
+
+    answer = await service.http.post("/generate", content=stuck())
+    assert answer.status_code == 408
+    assert answer.json()["error"]["param"] == "body"
+
+
 async def test_metrics_count_requests_tokens_and_pages(service):
     await service.http.post("/generate", json={"text": "abcd"})
     await service.http.post("/generate", json={"text": "abcd", "sampling_params": {"max_new_tokens": 1}})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request
+from msgspec.structs import asdict
 from starlette.responses import PlainTextResponse, Response
 
 from motley_engine.config.schema import EngineConfig
@@ -88,7 +88,7 @@ async def server_info(request: Request) -> Response:
             "max_req_input_len": state.model.max_sequence - 1,
             "pages": _pages(stats, state.config),
             "ranks": state.ranks,
-            "internal_states": [msgspec.to_builtins(stats)],
+            "internal_states": [{name: value for name, value in asdict(stats).items() if name != "call"}],
         }
     )
 
