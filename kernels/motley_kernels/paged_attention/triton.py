@@ -92,9 +92,13 @@ def _decode_kernel(
         )  # fmt: skip
     b_o = b_o / tl.where(b_l > 0.0, b_l, 1.0)[:, None]
     o_out = (i_b * Q_HEADS + i_h) * SPLITS + i_split
-    tl.store(p_o + (o_out * D)[:, None] + o_d[None, :], b_o.to(p_o.dtype.element_ty), mask=mask)
+    width = D
     if SPLITS > 1:
+        # the merge passes over parts without keys, by their lse of -inf
+        width = tl.where(start < high, D, 0)
         tl.store(p_lse + o_out, b_m + tl.log2(tl.where(b_l > 0.0, b_l, 1.0)), mask=rows)
+    mask = rows[:, None] & (o_d < width)[None, :]
+    tl.store(p_o + (o_out * D)[:, None] + o_d[None, :], b_o.to(p_o.dtype.element_ty), mask=mask)
 
 
 @triton.jit
