@@ -124,9 +124,21 @@ def _on_cpu(config: EngineConfig, ranks: RankFlags) -> Placement:
     if config.runtime.attention_backend == "triton":
         raise ConfigError("--attention-backend: triton runs on cuda, but the ranks run on CPU; use torch")
     given = parallel.rank_gpu_memory_mib
-    share = int(free_host_mib() * memory.host_memory_fraction) // ranks.world
-    budgets = given * ranks.world if len(given) == 1 else given or (share,) * ranks.world
+    budgets = (
+        given * ranks.world if len(given) == 1 else given or _host_shares(memory.host_memory_fraction, ranks.world)
+    )
     return Placement(pretend_cards(budgets), budgets)
+
+
+def _host_shares(fraction: float, world: int) -> tuple[int, ...]:
+    free = free_host_mib()
+    share = int(free * fraction) // world
+    if share < 1:
+        raise ConfigError(
+            f"--host-memory-fraction: {fraction} of {free} MiB free leaves nothing for {world} ranks; "
+            "raise it or end what else runs here"
+        )
+    return (share,) * world
 
 
 def free_host_mib(cgroup: Path = CGROUP) -> int:

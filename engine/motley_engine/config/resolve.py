@@ -82,7 +82,8 @@ def resolve(config: EngineConfig, list_cards: ListCards = visible_cards) -> Reso
     if ranks is not None:
         plan = _plan(config, ranks, placement, model, serving)
         replica = plan.group()
-    check_free(placement.cards, [rank.budget_bytes // MIB for rank in replica.ranks], _budget_flag(config))
+    budgets = [rank.budget_bytes // MIB for rank in replica.ranks]
+    check_free(placement.cards, budgets, _budget_flag(config, placement.kind))
     return Resolved(
         config=_filled(config, source, placement, context, dtype, kv_dtype),
         model=model,
@@ -145,24 +146,27 @@ def _plan(config: EngineConfig, ranks: RankFlags, placement: Placement, model: M
     except PlanRefusedError as error:
         raise ConfigError(*error.messages) from error
     if plan.verdict == "infeasible":
-        raise ConfigError(*_shortfall(plan, config))
+        raise ConfigError(_shortfall(plan, _budget_flag(config, placement.kind)))
     return plan
 
 
-def _shortfall(plan: Plan, config: EngineConfig) -> list[str]:
+def _shortfall(plan: Plan, flag: str) -> str:
     """What does not fit, and each single change that would make it fit."""
     reasons = "; ".join(binding.text for binding in plan.explain.binding)
     changes = "; or ".join(plan.explain.near_miss) or "use larger cards, more ranks or a smaller model"
-    return [f"{_budget_flag(config)}: the model does not fit: {reasons}; {changes}"]
+    return f"{flag}: the model does not fit: {reasons}; {changes}"
 
 
-def _budget_flag(config: EngineConfig) -> str:
+def _budget_flag(config: EngineConfig, kind: DeviceKind) -> str:
     """The flag that decides how much a rank may use."""
     if config.parallel.plan:
         return "--plan"
     if config.parallel.rank_gpu_memory_mib:
         return "--rank-gpu-memory-mib"
-    return "--host-memory-fraction" if config.parallel.device == "cpu" else "--mem-fraction-static"
+    if kind == "cpu":
+        return "--host-memory-fraction"
+    automatic = config.parallel.rank_tp_ratio.strip() == "auto"
+    return "--rank-auto-reserve-mib" if automatic else "--mem-fraction-static"
 
 
 def _partition(model: ModelConfig, replica: ReplicaPlan) -> ModelPartition:

@@ -113,6 +113,13 @@ CONFLICTS: list[tuple[placement.ListCards, dict[str, Any], str]] = [
         {"mem_fraction_static": "0.9"},
         "--mem-fraction-static: rank 0 may use 22118 MiB of GPU-0abc, but only 15576 of its 24576 MiB are free",
     ),
+    (
+        cards(card(0), card(1, used=9000)),
+        {"rank_gpu_id": "0,1", "rank_tp_ratio": "auto", "rank_auto_reserve_mib": "1000,2000"},
+        "--rank-auto-reserve-mib: rank 1 may use 22576 MiB of GPU-1abc, but only 15576 of its 24576 MiB are free",
+    ),
+    (no_driver, {"host_memory_fraction": "1e-9"}, "--host-memory-fraction: 1e-09 of .* leaves nothing for 1 ranks"),
+    (no_driver, {"host_memory_fraction": "0.0002"}, "--host-memory-fraction: the model does not fit"),
     (cards(card(0, capability="7.0")), {"dtype": "bfloat16"}, "--dtype: bfloat16 needs compute capability 8.0"),
 ]
 
