@@ -119,7 +119,6 @@ CONFLICTS: list[tuple[placement.ListCards, dict[str, Any], str]] = [
         "--rank-auto-reserve-mib: rank 1 may use 22576 MiB of GPU-1abc, but only 15576 of its 24576 MiB are free",
     ),
     (no_driver, {"host_memory_fraction": "1e-9"}, "--host-memory-fraction: 1e-09 of .* leaves nothing for 1 ranks"),
-    (no_driver, {"host_memory_fraction": "0.0002"}, "--host-memory-fraction: the model does not fit"),
     (cards(card(0, capability="7.0")), {"dtype": "bfloat16"}, "--dtype: bfloat16 needs compute capability 8.0"),
 ]
 
