@@ -85,14 +85,13 @@ def up(
     ] = True,
 ) -> None:
     """Run InferenceServices on this machine, without a cluster."""
-    from rich.console import Console
-
+    from motley.console import stdout_console
     from motley_operator.local.terminal import Terminal
     from motley_operator.local.up import UpOptions
     from motley_operator.local.up import up as run
 
     options = UpOptions(file, cpu, inventory, port, tuple(secret or ()), restart)
-    exit_with(lambda: run(options, Terminal(Console(highlight=False))))
+    exit_with(lambda: run(options, Terminal(stdout_console())))
 
 
 @app.command("demo")
@@ -101,11 +100,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Stay up after the answer, until Ctrl-C.")] = False,
 ) -> None:
     """Run an example on two unequal pretend cards, ask it a question and show how to go on."""
-    from rich.console import Console
-
+    from motley.console import stdout_console
     from motley_operator.local.demo import demo as run
 
-    exit_with(lambda: run(name, keep, Console(highlight=False)))
+    exit_with(lambda: run(name, keep, stdout_console()))
 
 
 @app.command("bench", context_settings=PASSED_ON, add_help_option=False)

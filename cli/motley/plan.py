@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
+from motley.console import stdout_console
 from motley_operator.api.document import InputError
 from motley_operator.planning.answer import PlanQuestion, plan_file, plan_model
 from motley_planner.plan import Plan
@@ -64,7 +64,7 @@ def show(plans: dict[str, Plan], as_json: bool) -> None:
         for plan in plans.values():
             typer.echo(plan.to_json())
         return
-    console = Console(highlight=False)
+    console = stdout_console()
     for name, plan in plans.items():
         console.print(f"[bold]{name}[/]", soft_wrap=True)
         console.print(plan_table(plan))

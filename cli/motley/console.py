@@ -1,0 +1,14 @@
+"""The console that commands print on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+FILE_WIDTH = 160
+"""Columns where no terminal limits them, so that plan tables in logs stay whole."""
+
+
+def stdout_console() -> Console:
+    """Standard output: as wide as the terminal, or wide enough for tables in a file or a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=FILE_WIDTH)
