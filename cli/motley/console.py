@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from rich.console import Console
 
 FILE_WIDTH = 160
@@ -9,6 +11,7 @@ FILE_WIDTH = 160
 
 
 def stdout_console() -> Console:
-    """Standard output: as wide as the terminal, or wide enough for tables in a file or a pipe."""
+    """Standard output: as wide as the terminal or COLUMNS says, else wide enough for tables in a file or a pipe."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=FILE_WIDTH)
+    limited = console.is_terminal or "COLUMNS" in os.environ
+    return console if limited else Console(highlight=False, width=FILE_WIDTH)
