@@ -58,12 +58,12 @@ class Worker:
     @torch.inference_mode()
     def step(self, frame: Frame, sampling: SamplingPlan | None) -> StepOutput:
         """Run one plan. ``sampling`` is rank 0's, None on the others or where nothing is sampled or scored."""
-        if self._compare_digests:
-            self._agree(frame)
         if frame.kind is StepKind.FLUSH:
             self._flush()
         if frame.kind in (StepKind.FLUSH, StepKind.STOP):
             return StepOutput(torch.empty(0, dtype=torch.int64, device=self.device))
+        if self._compare_digests:
+            self._agree(frame)
         self._touch(frame)
         payload = upload(frame.payload, self.device)
         self.tables.update(payload, frame)

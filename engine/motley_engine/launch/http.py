@@ -70,6 +70,13 @@ class _Wishes:
     fault: Fault | None = None
 
 
+def _unasked(wishes: _Wishes) -> Fault:
+    """Why a server without a fault ends undrained."""
+    if wishes.signals:
+        return Fault(exit_codes.INTERRUPTED, "a second signal came before the drain was over")
+    return Fault(exit_codes.START_FAILED, "the HTTP server ended by itself; see its log lines above")
+
+
 class HttpLife:
     """Serves ``state`` on ``listener`` while ``group`` computes. ``run`` returns the replica's exit code."""
 
@@ -122,15 +129,15 @@ class HttpLife:
             if draining.done() and wishes.fault is None:
                 return exit_codes.OK
             draining.cancel()
-        if wishes.fault is not None:
-            self._state.fail(wishes.fault.reason)
-            # uvicorn's set of requests in progress
-            await self._until(lambda: not server.server_state.tasks, FLUSH_SECONDS)
-            return wishes.fault.code
-        supervisor.stand_down()
-        self._group.kill()
-        log.warning("ended at once by a second signal")
-        return exit_codes.INTERRUPTED if wishes.signals else exit_codes.START_FAILED
+        fault = wishes.fault
+        if fault is None:
+            supervisor.stand_down()
+            fault = _unasked(wishes)
+            log.error("the replica ends with code %d: %s", fault.code, fault.reason)
+        self._state.fail(fault.reason)
+        # uvicorn's set of requests in progress
+        await self._until(lambda: not server.server_state.tasks, FLUSH_SECONDS)
+        return fault.code
 
     async def _drain(self, supervisor: Supervisor) -> None:
         """Let open requests end, then the ranks."""
