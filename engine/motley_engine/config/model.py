@@ -21,7 +21,10 @@ class RopeParams:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Resolved architecture. Sizes are whole-model, never per rank."""
+    """Resolved architecture. Sizes are whole-model, never per rank.
+
+    ``query_scale`` multiplies q.k (0: 1 / sqrt(head_dim)); soft caps of 0 are off.
+    """
 
     architecture: str
     facts: ModelFacts

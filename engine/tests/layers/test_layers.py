@@ -10,6 +10,7 @@ from helpers.ranks import DictReader, partition_of
 
 from motley_engine.comm.collectives import Alone, Collectives
 from motley_engine.comm.threads import run_ranks
+from motley_engine.config.architectures import SERVED
 from motley_engine.config.model import ModelConfig, RopeParams
 from motley_engine.layers.build import Build, ShardMismatchError
 from motley_engine.layers.mlp import GatedMLP
@@ -187,6 +188,10 @@ def test_families_cut_for_different_groups_are_refused():
     mixed = replace(partition_of(config, (1,)), mlp=partition_of(config, (1, 1)).mlp)
     with pytest.raises(ShardMismatchError, match="mlp: shards for 2 ranks"):
         _model(config, mixed, Alone())
+
+
+def test_every_architecture_that_the_resolver_serves_can_be_built():
+    assert set(ARCHITECTURES) == set(SERVED)
 
 
 def test_unknown_architecture_is_refused_with_the_known_ones():
