@@ -80,7 +80,7 @@ def _measure(
     model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device, loaded: int
 ) -> Measured:
     if device.type == "cuda":
-        return probe(model, resolved, rank, comm, device)
+        return probe(model, resolved, rank, comm, device, loaded)
     sampler = resolved.serving.max_running * resolved.model.vocab_size * BYTES_PER_ENTRY
     return Measured(weights=loaded, state=sampler if rank == 0 else 0)
 

@@ -23,17 +23,19 @@ from motley_planner.memory import MIB
 _MARGIN = 256 * MIB
 
 
-def probe(model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device) -> Measured:
-    """Measure on ``device``; every rank of the group calls this at the same time, since the step has collectives.
+def probe(
+    model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device, weights: int
+) -> Measured:
+    """Measure on ``device`` with ``weights`` bytes loaded; every rank of the group calls this at the same time, since the step has collectives.
 
     Peaks are the allocator's reserved bytes, which include its rounding; ``work`` is what the card holds beyond the
     allocator's share and what others held before the start (context, communicators, libraries).
     """
-    weights = torch.cuda.memory_allocated(device)
+    loaded = torch.cuda.memory_allocated(device)
     geometry = _throwaway(resolved)
     pools = KVPools.build(geometry, resolved.model, resolved.partition, rank, resolved.kv_dtype, device)
     worker = Worker(model, pools, geometry, comm, device)
-    state = torch.cuda.memory_allocated(device) - weights - pools.nbytes
+    state = torch.cuda.memory_allocated(device) - loaded - pools.nbytes
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_reserved(device)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executor.routes import PROMPTS, assert_same, by_row, in_chunks, whole_prompts
 from executor.tiny import GEMMA, LLAMA, Sequences, greedy, ints, settle
 
 from motley_engine.comm.collectives import Alone, Collectives
@@ -23,7 +24,6 @@ from motley_engine.executor.worker import PlanMismatchError, Worker
 
 CPU = torch.device("cpu")
 TIMEOUT = 60.0
-PROMPTS = {0: list(range(10, 33)), 3: [7], 4: list(range(100, 111))}
 Script = Callable[[Callable[[StepPlan, SamplingPlan | None], StepResult]], list[StepResult]]
 
 
@@ -51,41 +51,6 @@ def run(resolved: Resolved, script: Script) -> list[StepResult]:
 
 def results(resolved: Resolved, script: Script) -> list[StepResult]:
     return run(resolved, script)[0]
-
-
-def whole_prompts(step: Callable[..., StepResult]) -> list[StepResult]:
-    """Prefill three prompts at once, then twelve decode steps that name their tokens by row."""
-    rows = Sequences(page_size=4, columns=10)
-    found = [step(rows.step(PROMPTS), greedy(3))]
-    found += [step(rows.step({row: [-1 - row] for row in PROMPTS}), greedy(3)) for _ in range(12)]
-    return found
-
-
-def in_chunks(step: Callable[..., StepResult]) -> list[StepResult]:
-    """The same tokens, with row 0's prompt in chunks beside the others' decode steps."""
-    rows = Sequences(page_size=4, columns=10)
-    first = step(rows.step({3: PROMPTS[3], 4: PROMPTS[4], 0: PROMPTS[0][:5]}, sample=[3, 4]), greedy(2))
-    second = step(rows.step({0: PROMPTS[0][5:18], 3: [-4], 4: [-5]}, sample=[3, 4]), greedy(2))
-    third = step(rows.step({3: [-4], 4: [-5], 0: PROMPTS[0][18:]}), greedy(3))
-    return [first, second, third, *(step(rows.step({3: [-4], 4: [-5], 0: [-1]}), greedy(3)) for _ in range(10))]
-
-
-def by_row(found: list[StepResult], orders: list[list[int]]) -> dict[int, list[tuple[int, np.ndarray]]]:
-    """(id, five best logprobs) of every row, in order."""
-    seen: dict[int, list[tuple[int, np.ndarray]]] = {}
-    for result, rows in zip(found, orders, strict=True):
-        assert result.logprobs is not None
-        for place, row in enumerate(rows):
-            values = (int(result.token_ids[place]), result.logprobs.top_values[place])
-            seen.setdefault(row, []).append(values)
-    return seen
-
-
-def assert_same(one: dict[int, list[tuple[int, np.ndarray]]], other: dict[int, list[tuple[int, np.ndarray]]]) -> None:
-    for row, values in one.items():
-        for (token, best), (other_token, other_best) in zip(values, other[row], strict=False):
-            np.testing.assert_allclose(best, other_best, atol=1e-4)
-            assert token == other_token
 
 
 @pytest.mark.parametrize("config", [LLAMA, GEMMA], ids=["llama", "gemma"])
