@@ -26,7 +26,7 @@ from motley_engine.executor.step import Geometry
 from motley_engine.executor.worker import Worker
 from motley_engine.loader.load import load_weights
 from motley_engine.loader.open import open_checkpoint
-from motley_engine.models import Model, build_model
+from motley_engine.models import build_model
 from motley_engine.sampling.penalties import BYTES_PER_ENTRY
 from motley_planner.memory import RankMemory, replica_memory
 
@@ -54,12 +54,17 @@ def build_rank(
     backend = config.runtime.attention_backend
     if backend == "auto":
         raise ValueError("attention_backend: still auto; resolve the configuration first")
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     model = build_model(resolved.model, resolved.partition, rank, comm, resolved.dtype, device, backend)
     reader = open_checkpoint(resolved.source, resolved.model, config.model.load_format, config.model.random_seed)
     report = load_weights(
         model.pieces(), reader, config.runtime.load_threads, lambda done, total: progress("load", done, total)
     )
-    memory = _memory(resolved, rank, _measure(model, resolved, rank, comm, device, report.bytes))
+    if device.type == "cuda":
+        measured = probe(model, resolved, rank, comm, device, before)
+    else:
+        measured = _modelled(resolved, rank, report.bytes)
+    memory = _memory(resolved, rank, measured)
     own = check_pool(rank, memory, resolved.model.facts, resolved.serving)
     pools, limiting = agree(comm, own, _limits(resolved), resolved.serving.page_size, device)
     frozen = geometry(pools, resolved.model.facts, resolved.serving, resolved.context_length, resolved.model.vocab_size)
@@ -76,13 +81,10 @@ def _card(resolved: Resolved, rank: int) -> str:
     return f"{card.uuid} {card.product}"
 
 
-def _measure(
-    model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device, loaded: int
-) -> Measured:
-    if device.type == "cuda":
-        return probe(model, resolved, rank, comm, device, loaded)
+def _modelled(resolved: Resolved, rank: int, weights: int) -> Measured:
+    """On CPU the planner's model of activations stands: there is no allocator to ask for a peak."""
     sampler = resolved.serving.max_running * resolved.model.vocab_size * BYTES_PER_ENTRY
-    return Measured(weights=loaded, state=sampler if rank == 0 else 0)
+    return Measured(weights=weights, state=sampler if rank == 0 else 0)
 
 
 def _memory(resolved: Resolved, rank: int, measured: Measured) -> RankMemory:

@@ -24,9 +24,10 @@ _MARGIN = 256 * MIB
 
 
 def probe(
-    model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device, weights: int
+    model: Model, resolved: Resolved, rank: int, comm: Collectives, device: torch.device, before: int
 ) -> Measured:
-    """Measure on ``device`` with ``weights`` bytes loaded; every rank of the group calls this at the same time, since the step has collectives.
+    """Measure on ``device``, of which the allocator held ``before`` bytes when the model was built; every rank of the
+    group calls this at the same time, since the step has collectives.
 
     Peaks are the allocator's reserved bytes, which include its rounding; ``work`` is what the card holds beyond the
     allocator's share and what others held before the start (context, communicators, libraries).
@@ -38,11 +39,11 @@ def probe(
     state = torch.cuda.memory_allocated(device) - loaded - pools.nbytes
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_reserved(device)
+    idle = torch.cuda.memory_reserved(device)
     plan, sampling = worst_step(geometry, resolved.serving.chunk)
     worker.step(pack(plan), sampling if rank == 0 else None)
     torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_reserved(device) - before
+    peak = torch.cuda.max_memory_reserved(device) - idle
     graphs = _graph_bytes(model, worker, resolved, device)
     others = resolved.cards[rank].used_mib * MIB
     free, total = torch.cuda.mem_get_info(device)
@@ -50,7 +51,7 @@ def probe(
     del worker, pools
     gc.collect()
     torch.cuda.empty_cache()
-    return Measured(weights=weights, state=state, peak=peak, graphs=graphs, work=work)
+    return Measured(weights=loaded - before, state=state, peak=peak, graphs=graphs, work=work)
 
 
 def worst_step(geometry: Geometry, chunk: int) -> tuple[StepPlan, SamplingPlan]:
