@@ -15,9 +15,10 @@ import uvicorn
 
 from motley_engine.config.errors import ConfigError
 from motley_engine.launch import exit_codes
-from motley_engine.launch.group import RankGroup
+from motley_engine.launch.group import RankGroup, StartError
 from motley_engine.launch.supervisor import Fault, Supervisor
 from motley_engine.server.app import build_app
+from motley_engine.server.errors import ApiError
 from motley_engine.server.state import ServerState
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 1.5
 """After a fault: time for error answers to reach their clients."""
 _RANKS_END_SECONDS = 5.0
+_MEET_SECONDS = 10.0
 _CHECK_SECONDS = 0.25
 _POLL_SECONDS = 0.02
 
@@ -109,6 +111,7 @@ class HttpLife:
         try:
             await self._until(lambda: server.started or serving.done() or wishes.changed.is_set())
             if server.started:
+                await self._meet()
                 self._state.ready()
                 on_ready()
             waiting = asyncio.create_task(wishes.changed.wait())
@@ -121,6 +124,13 @@ class HttpLife:
             _, open_still = await asyncio.wait((serving,), timeout=FLUSH_SECONDS)
             server.force_exit = True
             await asyncio.gather(*open_still, return_exceptions=True)
+
+    async def _meet(self) -> None:
+        """Hear from the scheduler once: the line works both ways. StartError if it does not."""
+        try:
+            await self._state.client.inspect(_MEET_SECONDS)
+        except ApiError as error:
+            raise StartError(exit_codes.START_FAILED, f"rank 0: {error}") from error
 
     async def _end(self, wishes: _Wishes, supervisor: Supervisor, server: _Server) -> int:
         if wishes.fault is None and wishes.signals:

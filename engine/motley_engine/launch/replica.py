@@ -20,6 +20,7 @@ from types import FrameType
 import uvloop
 from rich.console import Console
 
+from motley_engine.comm.mailbox import TO_SCHEDULER, TO_SERVER
 from motley_engine.config.errors import ConfigError
 from motley_engine.config.resolve import Resolved, resolve
 from motley_engine.config.schema import EngineConfig
@@ -76,6 +77,7 @@ def _run(
         life = HttpLife(state, listener, group)
 
         def on_ready() -> None:
+            _unlink_sockets(folder)
             ranks = ", ".join(card.uuid for card in resolved.cards)
             print(f"motley is ready: {url_of(listener)} serves {state.model.name} on {ranks}", flush=True)
 
@@ -147,6 +149,14 @@ def pool_tokens(geometry: Geometry) -> int:
     """Longest sequence that fits into the pools alone. Sliding layers keep only their window, whatever the length."""
     pages = geometry.full_pages or geometry.window_pages
     return (pages - 1) * geometry.page_size
+
+
+def _unlink_sockets(folder: Path) -> None:
+    """Both ends are connected: without names, nothing is left behind even if every process is killed at once."""
+    for name in (TO_SCHEDULER, TO_SERVER):
+        (folder / name).unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _version() -> str:
