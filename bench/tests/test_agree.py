@@ -1,4 +1,4 @@
-"""The agreement measure on hand-made answers: equal sides agree, noise shows in its own size, mismatched sides are refused."""
+"""The agreement measure on hand-made answers: equal sides agree, noise shows in its size, mismatches are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_shapes_are_written_with_the_asked_layers(tmp_path):
     write_config("qwen3-8b", tmp_path, layers=2)
     assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 2
     assert SHAPES["qwen3-8b"]["num_hidden_layers"] == 36
-    with pytest.raises(ValueError, match="qwen3-0.6b"):
+    with pytest.raises(ValueError, match=r"qwen3-0\.6b"):
         write_config("qwen9", tmp_path)
 
 

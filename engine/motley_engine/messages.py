@@ -12,8 +12,8 @@ from motley_engine.sampling.params import SamplingParams
 class LogprobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request wants to know about probabilities.
 
-    ``start`` is the first prompt position whose logprob is wanted; -1 = output tokens only. Logprobs are the log-softmax
-    of the model's raw logits (before penalties, bias and temperature).
+    ``start`` is the first prompt position whose logprob is wanted; -1 = output tokens only. Logprobs are the
+    log-softmax of the model's raw logits (before penalties, bias and temperature).
     """
 
     start: int = -1

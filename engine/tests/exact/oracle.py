@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import transformers
+
 from motley_planner.sources import resolve_model
 
 NEAR_TIE = 1e-4

@@ -33,7 +33,6 @@ class Case:
     chunk: int
     alone: bool
     prompts: int = 40
-    new_tokens: int = NEW_TOKENS
 
     @property
     def flags(self) -> list[str]:
@@ -70,10 +69,10 @@ def picked(count: int) -> list[Prompt]:
     return [prompts[-1 - int(i * step)] for i in range(count)]
 
 
-def generate(server: Server, ids: list[int], new_tokens: int) -> tuple[list[int], int]:
+def generate(server: Server, ids: list[int]) -> tuple[list[int], int]:
     body = {
         "input_ids": ids,
-        "sampling_params": {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True},
+        "sampling_params": {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True},
     }
     response = server.http.post("/generate", json=body)
     assert response.status_code == 200, response.text
@@ -102,7 +101,7 @@ def run_case(case: Case) -> dict[str, Tally]:
     ids = [truth.encode(p.text, p.chat) for p in prompts]
     assert max(map(len, ids)) > 2000
     assert min(map(len, ids)) <= 2
-    wanted = [truth.greedy(i, case.new_tokens) for i in ids]
+    wanted = [truth.greedy(i, NEW_TOKENS) for i in ids]
     tallies: dict[str, Tally] = {}
     with Server(case.flags) as server, ThreadPoolExecutor(BATCH) as pool:
 
@@ -113,10 +112,10 @@ def run_case(case: Case) -> dict[str, Tally]:
             return sum(cached for _, cached in outputs)
 
         def batch() -> list[tuple[list[int], int]]:
-            return list(pool.map(lambda i: generate(server, i, case.new_tokens), ids))
+            return list(pool.map(lambda i: generate(server, i), ids))
 
         def alone() -> list[tuple[list[int], int]]:
-            return [generate(server, i, case.new_tokens) for i in ids]
+            return [generate(server, i) for i in ids]
 
         compare("batch cold", batch())
         assert compare("batch warm", batch()) > 0, "the warm run hit no cache"
@@ -133,11 +132,11 @@ def report(case: Case, tallies: dict[str, Tally]) -> None:
 
 
 COVERING = [
-    Case(SMOLLM2, "", 16, 32, alone=False, prompts=12, new_tokens=32),
-    Case(SMOLLM2, "2,1", 1, 4096, alone=True, prompts=8, new_tokens=32),
-    Case(SMOLLM2, "1,1,1", 16, 4096, alone=False, prompts=8, new_tokens=32),
-    Case(GEMMA3, "1,2", 16, 32, alone=True, prompts=8, new_tokens=32),
-    Case(GEMMA3, "", 1, 4096, alone=False, prompts=8, new_tokens=32),
+    Case(SMOLLM2, "", 16, 32, alone=False, prompts=8),
+    Case(SMOLLM2, "2,1", 1, 4096, alone=True, prompts=8),
+    Case(SMOLLM2, "1,1,1", 16, 4096, alone=False, prompts=8),
+    Case(GEMMA3, "1,2", 16, 32, alone=True, prompts=8),
+    Case(GEMMA3, "", 1, 4096, alone=False, prompts=8),
 ]
 RATIOS = ("", "2,1", "1,2", "1,1,1")
 FULL = [

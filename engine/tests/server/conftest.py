@@ -75,6 +75,18 @@ def service_with(sockets: Path) -> Callable[..., Any]:
 
 
 @dataclass
+class Announced(uvicorn.Server):
+    """Sets ``up`` once connections are accepted."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
 class LiveServer:
     """A real uvicorn on a free port in its own thread, the fake engine beside it in the same loop."""
 
@@ -107,11 +119,10 @@ class LiveServer:
         listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(build_app(self.state), log_level="warning", lifespan="on")
-        self._server = uvicorn.Server(config)
+        self._server = Announced(config)
         serving = asyncio.create_task(self._server.serve([listener]))
         async with asyncio.timeout(30):
-            while not self._server.started:
-                await asyncio.sleep(0.01)
+            await self._server.up.wait()
         self._ready.set()
         await serving
         await self.engine.stop()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from helpers.server import Server
 from helpers.tiny import tiny_flags
+
 from motley_engine.launch.exit_codes import RANK_DIED, RANK_STALLED
 
 BOUND = 10.0
