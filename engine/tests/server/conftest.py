@@ -74,7 +74,6 @@ def service_with(sockets: Path) -> Callable[..., Any]:
     return start
 
 
-@dataclass
 class Announced(uvicorn.Server):
     """Sets ``up`` once connections are accepted."""
 
@@ -87,6 +86,7 @@ class Announced(uvicorn.Server):
         self.up.set()
 
 
+@dataclass
 class LiveServer:
     """A real uvicorn on a free port in its own thread, the fake engine beside it in the same loop."""
 
