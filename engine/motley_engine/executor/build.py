@@ -50,30 +50,38 @@ def build_rank(
 
     CheckpointError for a checkpoint that does not fit, MemoryShortageError for a budget without room for a KV pool.
     """
-    config = resolved.config
-    backend = config.runtime.attention_backend
-    if backend == "auto":
-        raise ValueError("attention_backend: still auto; resolve the configuration first")
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-    model = build_model(resolved.model, resolved.partition, rank, comm, resolved.dtype, device, backend)
-    reader = open_checkpoint(resolved.source, resolved.model, config.model.load_format, config.model.random_seed)
-    report = load_weights(
-        model.pieces(), reader, config.runtime.load_threads, lambda done, total: progress("load", done, total)
-    )
+    model, loaded = _load(resolved, rank, comm, device, progress)
     if device.type == "cuda":
         measured = probe(model, resolved, rank, comm, device, before)
     else:
-        measured = _modelled(resolved, rank, report.bytes)
+        measured = _modelled(resolved, rank, loaded)
     memory = _memory(resolved, rank, measured)
     own = check_pool(rank, memory, resolved.model.facts, resolved.serving)
     pools, limiting = agree(comm, own, _limits(resolved), resolved.serving.page_size, device)
     frozen = geometry(pools, resolved.model.facts, resolved.serving, resolved.context_length, resolved.model.vocab_size)
     kv = KVPools.build(frozen, resolved.model, resolved.partition, rank, resolved.kv_dtype, device)
-    worker = Worker(model, kv, frozen, comm, device, config.runtime.debug_digest)
+    worker = Worker(model, kv, frozen, comm, device, resolved.config.runtime.debug_digest)
     if resolved.serving.graph_tokens:
         worker.graphs = DecodeGraphs(model, worker.tables, resolved.serving.graph_tokens, frozen.max_context)
         worker.graphs.capture(lambda done, total: progress("graphs", done, total))
     return RankEngine(worker, frozen, memory_row(rank, _card(resolved, rank), memory, own, kv.nbytes, limiting))
+
+
+def _load(
+    resolved: Resolved, rank: int, comm: Collectives, device: torch.device, progress: Progress
+) -> tuple[Model, int]:
+    """``rank``'s model with its weights, and their bytes."""
+    config = resolved.config
+    backend = config.runtime.attention_backend
+    if backend == "auto":
+        raise ValueError("attention_backend: still auto; resolve the configuration first")
+    model = build_model(resolved.model, resolved.partition, rank, comm, resolved.dtype, device, backend)
+    reader = open_checkpoint(resolved.source, resolved.model, config.model.load_format, config.model.random_seed)
+    report = load_weights(
+        model.pieces(), reader, config.runtime.load_threads, lambda done, total: progress("load", done, total)
+    )
+    return model, report.bytes
 
 
 def _card(resolved: Resolved, rank: int) -> str:

@@ -18,6 +18,7 @@ from motley_engine.config.resolve import Resolved
 from motley_engine.executor.wire import longest
 from motley_engine.launch import exit_codes
 from motley_engine.launch.board import Board
+from motley_engine.launch.life import stop_signals_blocked
 from motley_engine.launch.rank import RankSpec, rank_main
 from motley_engine.launch.reports import Failed, Progress, Ready, Report
 
@@ -86,13 +87,14 @@ class RankGroup:
         shared = world > 1 and resolved.device == "cpu" and resolved.config.runtime.cpu_collectives == "shared"
         group = SharedGroup(context, world) if shared else None
         ranks = []
-        for number in range(world):
-            mine, theirs = context.Pipe(duplex=False)
-            spec = RankSpec(number, os.getpid(), resolved, directory, theirs, board, ring, group)
-            process = context.Process(target=rank_main, args=(spec,), name=f"motley-rank-{number}")
-            process.start()
-            theirs.close()
-            ranks.append(Rank(number, process, mine))
+        with stop_signals_blocked():
+            for number in range(world):
+                mine, theirs = context.Pipe(duplex=False)
+                spec = RankSpec(number, os.getpid(), resolved, directory, theirs, board, ring, group)
+                process = context.Process(target=rank_main, args=(spec,), name=f"motley-rank-{number}")
+                process.start()
+                theirs.close()
+                ranks.append(Rank(number, process, mine))
         return cls(ranks, board, (ring, group))
 
     def wait_ready(self, timeout: float, on_progress: Callable[[Progress], None]) -> list[Ready]:
@@ -112,8 +114,9 @@ class RankGroup:
         return [rank.ready for rank in self.ranks if rank.ready is not None]
 
     def dead(self) -> Rank | None:
-        """A rank whose process has ended, the lowest first."""
-        return next((rank for rank in self.ranks if not rank.alive), None)
+        """A rank whose process has ended; first one that was killed, for whose lack others may have failed."""
+        ended = [rank for rank in self.ranks if not rank.alive]
+        return min(ended, key=lambda rank: (rank.process.exitcode or 0) >= 0, default=None)
 
     def await_change(self, timeout: float) -> None:
         """Wait until a rank's process has ended, at most ``timeout`` seconds."""

@@ -16,6 +16,6 @@ def set_up(level: str, process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # a line per request is the business of whoever runs a proxy in front
-    for chatty in ("uvicorn.access", "httpx", "asyncio"):
+    # a line per request or connection is the business of whoever runs a proxy in front
+    for chatty in ("uvicorn.access", "uvicorn.error", "httpx", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -48,14 +48,28 @@ class Silence:
         return [rank for rank, heard in enumerate(self._heard) if now - heard > self._limit]
 
 
-class Supervisor:
-    """Calls ``on_fault`` once, from its thread, after killing the ranks. If the process has not left
-    ``GRACE_SECONDS`` later, it is ended by force with the fault's code."""
+def end_by_force(fault: Fault) -> None:
+    """Leave this process at once, whatever its threads do."""
+    log.error("the server did not end in time and is ended by force")
+    logging.shutdown()
+    os._exit(fault.code)
 
-    def __init__(self, group: RankGroup, heartbeat_timeout: float, on_fault: Callable[[Fault], None]) -> None:
+
+class Supervisor:
+    """Calls ``on_fault`` once, from its thread, and kills the ranks. If the process has not left ``GRACE_SECONDS``
+    later, ``force`` ends it."""
+
+    def __init__(
+        self,
+        group: RankGroup,
+        heartbeat_timeout: float,
+        on_fault: Callable[[Fault], None],
+        force: Callable[[Fault], None] = end_by_force,
+    ) -> None:
         self._group = group
         self._timeout = heartbeat_timeout
         self._on_fault = on_fault
+        self._force = force
         self._over = threading.Event()
         self._reported = threading.Lock()
 
@@ -72,11 +86,11 @@ class Supervisor:
             return
         self._over.set()
         log.error("the replica ends with code %d: %s", fault.code, fault.reason)
-        self._group.kill()
-        self._on_fault(fault)
-        leave = threading.Timer(GRACE_SECONDS, self._leave, (fault,))
+        leave = threading.Timer(GRACE_SECONDS, self._force, (fault,))
         leave.daemon = True
         leave.start()
+        self._on_fault(fault)
+        self._group.kill()
 
     def _watch(self) -> None:
         board = self._group.board
@@ -97,9 +111,3 @@ class Supervisor:
             steps.append(f"rank {rank} {'in step ' if started != finished else 'after step '}{started}")
         names = ", ".join(f"{rank} (process {self._group.ranks[rank].process.pid})" for rank in stalled)
         return f"rank {names} has been silent for {self._timeout:g} s (--heartbeat-timeout); {', '.join(steps)}"
-
-    @staticmethod
-    def _leave(fault: Fault) -> None:
-        log.error("the server did not end in time and is ended by force")
-        logging.shutdown()
-        os._exit(fault.code)
