@@ -26,7 +26,7 @@ from motley_engine.executor.step import Geometry
 from motley_engine.executor.worker import Worker
 from motley_engine.loader.load import load_weights
 from motley_engine.loader.open import open_checkpoint
-from motley_engine.models import build_model
+from motley_engine.models import Model, build_model
 from motley_engine.sampling.penalties import BYTES_PER_ENTRY
 from motley_planner.memory import RankMemory, replica_memory
 
