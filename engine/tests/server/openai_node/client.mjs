@@ -42,14 +42,11 @@ for await (const chunk of await client.completions.create({ model, prompt: "abc"
 const fault = await client.chat.completions.create({ model, messages, temperature: 9 }).catch((error) => error);
 seen.fault = { kind: fault.constructor.name, status: fault.status, param: fault.param };
 
-const controller = new AbortController();
-const endless = await client.completions.create(
-  { model, prompt: "abc", stream: true, max_tokens: 500, ignore_eos: true },
-  { signal: controller.signal },
-);
+// leaving the loop aborts the request
+const endless = await client.completions.create({ model, prompt: "abc", stream: true, max_tokens: 500, ignore_eos: true });
 for await (const chunk of endless) {
   seen.first = chunk.choices[0].text.slice(0, 1);
-  controller.abort();
+  break;
 }
 
 console.log(JSON.stringify(seen));
