@@ -163,6 +163,24 @@ def test_quantised_checkpoints_state_blocks_and_stored_bytes():
 
 
 @pytest.mark.parametrize(
+    ("quantisation", "field"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "group_size"),
+        ({"quant_method": "gptq", "group_size": 128}, "bits"),
+        ({"quant_method": "gptq", "bits": "four", "group_size": 128}, "bits"),
+        ({"quant_method": "awq", "bits": 4, "group_size": None}, "group_size"),
+        ({"quant_method": "fp8", "weight_block_size": 128}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 0]}, "weight_block_size"),
+        ({"quant_method": "fp8", "modules_to_not_convert": 3}, "modules_to_not_convert"),
+    ],
+)
+def test_a_broken_quantisation_names_its_field(quantisation, field):
+    with pytest.raises(ModelError, match=f"quantization_config.{field}: "):
+        facts_from_hf_config({**QWEN3_8B, "quantization_config": quantisation})
+
+
+@pytest.mark.parametrize(
     ("change", "fault"),
     [
         ({"model_type": "mamba2"}, "model_type: 'mamba2' is not supported; known: gemma3, "),
