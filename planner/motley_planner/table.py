@@ -30,13 +30,11 @@ def plan_table(plan: Plan) -> RenderableType:
     """The plan's ranks, what binds, and its notes. MiB throughout; ``a (b)`` are heads after and before alignment."""
     ranks = plan.explain.ranks
     columns = [column for column in _COLUMNS if column[0] not in _OPTIONAL or _used(column, ranks)]
-    table = Table(title=summary(plan), title_justify="left", title_style="bold")
+    table = Table(title=summary(plan), title_justify="left", title_style="bold", collapse_padding=True)
     table.add_column("rank", justify="right")
     table.add_column("card")
-    for name, flag, _ in columns:
-        table.add_column(f"{name}\n{flag}", justify="right")
-    for name in ("weights", "other", "KV", "tokens"):
-        table.add_column(f"{name}\nMiB" if name != "tokens" else name, justify="right")
+    for name in (*(name for name, _, _ in columns), "weights", "other", "KV", "tokens"):
+        table.add_column(name, justify="right", min_width=max(map(len, name.split())))
     for number, rank in enumerate(ranks):
         cells = [read(rank) for _, _, read in columns]
         table.add_row(
@@ -49,7 +47,7 @@ def plan_table(plan: Plan) -> RenderableType:
             str(rank.tokens),
             style="bold" if rank.binds else "",
         )
-    return Group(table, *(Text(line) for line in _notes(plan)))
+    return Group(table, *(Text(line) for line in (_cures(columns), *_notes(plan))))
 
 
 def summary(plan: Plan) -> str:
@@ -62,6 +60,15 @@ def summary(plan: Plan) -> str:
         f"{plan.verdict}: {len(plan.explain.ranks)} {noun}, query heads {heads}, KV pool {tokens}, "
         f"plan {plan.plan_hash[:12]}"
     )
+
+
+def _cures(columns: Sequence[Column]) -> str:
+    """Which flag moves which column."""
+    flags: dict[str, list[str]] = {}
+    for name, flag, _ in columns:
+        flags.setdefault(flag, []).append(name)
+    moves = "; ".join(f"{', '.join(names)}: {flag}" for flag, names in flags.items())
+    return f"weights, other and KV in MiB. What moves a column: {moves}"
 
 
 def _notes(plan: Plan) -> list[str]:

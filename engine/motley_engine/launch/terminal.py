@@ -15,7 +15,7 @@ from motley_engine.config.resolve import Resolved
 from motley_engine.executor.memory import MemoryRow
 from motley_engine.launch.reports import Progress as Report
 from motley_planner.memory import MIB
-from motley_planner.table import plan_table
+from motley_planner.table import plan_table, summary
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,9 @@ _CURES = (
 
 
 def show_plan(console: Console, resolved: Resolved) -> None:
-    console.print(plan_table(resolved.plan))
+    """The plan made here as a table; a given one in a line, since whoever made it has shown it."""
+    given = bool(resolved.config.parallel.plan)
+    console.print(summary(resolved.plan) if given else plan_table(resolved.plan), soft_wrap=given)
 
 
 def show_memory(console: Console, rows: Sequence[MemoryRow]) -> None:
