@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -30,7 +31,7 @@ def plan_table(plan: Plan) -> RenderableType:
     """The plan's ranks, what binds, and its notes. MiB throughout; ``a (b)`` are heads after and before alignment."""
     ranks = plan.explain.ranks
     columns = [column for column in _COLUMNS if column[0] not in _OPTIONAL or _used(column, ranks)]
-    table = Table(title=summary(plan), title_justify="left", title_style="bold", collapse_padding=True)
+    table = Table(title=summary(plan), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column("rank", justify="right")
     table.add_column("card")
     for name in (*(name for name, _, _ in columns), "weights", "other", "KV", "tokens"):
