@@ -24,6 +24,7 @@ from motley_operator.api.document import InputError
 from motley_operator.resources import resource
 
 _ENDPOINT = re.compile(r"OpenAI endpoint\s+(http://[0-9.]+:\d+)/v1")
+_LAST_LINE = re.compile(r"> +stop +Ctrl-C")
 _START_SECONDS = 300.0
 _STOP_SECONDS = 30.0
 
@@ -122,6 +123,8 @@ class _Up:
         self._lines.put(None)
 
     def _await_endpoint(self, deadline: float) -> str:
+        """Base URL of the endpoint, once the child has said all it says at its start."""
+        base = ""
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -130,7 +133,9 @@ class _Up:
             if line is None:
                 raise RuntimeError(f"motley up ended with code {self._process.wait()}; its lines above say why")
             if found := _ENDPOINT.search(line):
-                return found.group(1)
+                base = found.group(1)
+            if base and _LAST_LINE.search(line):
+                return base
 
     def _stop(self) -> None:
         if self._process.poll() is None:
