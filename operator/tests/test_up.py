@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -232,6 +233,14 @@ def test_a_model_that_does_not_fit_says_what_would_help(tmp_path: Path, checkpoi
     message = refused(tmp_path, document(checkpoint), cpu="17,17")
     assert message.startswith("chat: group main does not fit its cards; it would with ")
     assert "MiB more for rank" in message
+
+
+def test_a_port_that_another_program_holds_is_not_swapped_silently(tmp_path: Path, checkpoint: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        text = document(checkpoint, networking={"service": {"port": port}})
+        assert f"chat: spec.networking.service.port: port {port} is in use" in refused(tmp_path, text)
+        assert f"--port: port {port} is in use" in refused(tmp_path, document(checkpoint), port=port)
 
 
 def test_missing_secrets_are_asked_for_before_anything_starts(tmp_path: Path, checkpoint: Path) -> None:

@@ -145,6 +145,7 @@ def _fetch(uri: str, repository: str, revision: str | None, patterns: tuple[str,
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -152,6 +153,8 @@ def _fetch(uri: str, repository: str, revision: str | None, patterns: tuple[str,
 
     try:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
+    except HFValidationError as error:
+        raise SourceError(f"{uri}: {repository!r} is no repository name of the hub; write hf://org/name") from error
     except GatedRepoError as error:
         raise SourceError(f"{uri}: access is gated; accept its licence on the hub and set HF_TOKEN") from error
     except RevisionNotFoundError as error:

@@ -230,6 +230,12 @@ def test_the_hub_out_of_reach_says_so(hub):
         resolve_model("hf://Qwen/Qwen3-8B")
 
 
+@pytest.mark.parametrize("name", ["../x", "a b/c", "a--b/c", "a/" + "x" * 200])
+def test_a_name_that_the_hub_does_not_allow_is_a_source_error(name):
+    with pytest.raises(SourceError, match="is no repository name"):
+        resolve_model(f"hf://{name}")
+
+
 def test_a_failing_disk_is_a_source_error(hub):
     hub(OSError("no space left"))
     with pytest.raises(SourceError, match="download failed: no space left"):

@@ -11,19 +11,17 @@ from motley_operator.local.environment import LOOPBACK
 LAST = 65535
 
 
-def free_port(wanted: int, taken: Collection[int] = (), exact: bool = False) -> int:
-    """``wanted`` if it is free, else with ``exact`` off the next free one; 0 asks for any.
+def free_port(wanted: int, source: str, taken: Collection[int] = ()) -> int:
+    """``wanted``, or the first after it that is not ``taken`` by our own pods; 0 asks for any.
 
-    Raises InputError when there is none.
+    Raises InputError that names ``source`` when another program holds the port: clients would talk to that one.
     """
     if wanted == 0:
         return _any_port(taken)
-    for port in range(wanted, LAST + 1):
-        if port not in taken and _bindable(port):
-            return port
-        if exact:
-            break
-    raise InputError(f"--port: {wanted} is in use on this machine; give another one, or 0 for any")
+    port = next(port for port in range(wanted, LAST + 2) if port not in taken)
+    if port > LAST or not _bindable(port):
+        raise InputError(f"{source}: port {port} is in use on this machine; give another one, or --port 0 for any")
+    return port
 
 
 def _bindable(port: int) -> bool:

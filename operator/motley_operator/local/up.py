@@ -30,6 +30,7 @@ from motley_operator.render.workload import render_service
 
 IMAGE = "motley:local"
 NODE = "localhost"
+_PORT_FIELD = "spec.networking.service.port"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -95,8 +96,8 @@ def _place(services: list[InferenceService], options: UpOptions, terminal: Termi
         for group in groups:
             taken = {other.port for other in placed}
             wanted = service.spec.networking.service.port if options.port is None else options.port + len(placed)
-            port = 0 if options.port == 0 else wanted
-            port = free_port(port, taken, exact=options.port is not None)
+            source = "--port" if options.port is not None else f"{service.metadata.name}: {_PORT_FIELD}"
+            port = free_port(0 if options.port == 0 else wanted, source, taken)
             route = "None" if pool.pretend else "RuntimeClass"
             placed.append(Placed(service, group, route, port, model.file_bytes))
     if idle := pool.leftover():
