@@ -82,9 +82,12 @@ class Generation:
                 yield list(ready.values())
 
     async def collect(self) -> list[Choice]:
-        """Wait for all choices to end."""
-        async for _ in self:
-            pass
+        """Wait for all choices to end; closed afterwards, however the wait ends."""
+        try:
+            async for _ in self:
+                pass
+        finally:
+            self.close()
         return self.choices
 
     def close(self) -> None:

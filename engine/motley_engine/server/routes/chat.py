@@ -60,11 +60,7 @@ async def chat_completions(request: Request) -> Response:
     generation.watch(request.receive)
     if body.stream:
         return await start_stream(generation, answer.events(generation))
-    try:
-        await generation.collect()
-    finally:
-        generation.close()
-    return json_response(answer.whole(generation.choices))
+    return json_response(answer.whole(await generation.collect()))
 
 
 async def _sequence(state: ServerState, body: ChatRequest, tokenizer: Tokenizer) -> SequenceRequest:

@@ -50,11 +50,7 @@ async def generate(request: Request) -> Response:
     answer = _NativeAnswer(state, body, plan)
     if body.stream:
         return await start_stream(generation, answer.events(generation))
-    try:
-        await generation.collect()
-    finally:
-        generation.close()
-    answers = [answer.one(choice, generation.elapsed) for choice in generation.choices]
+    answers = [answer.one(choice, generation.elapsed) for choice in await generation.collect()]
     return json_response(answers if plan.many else answers[0])
 
 
