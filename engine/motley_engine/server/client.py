@@ -17,6 +17,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from motley_engine.comm.mailbox import TO_SCHEDULER, TO_SERVER
 from motley_engine.messages import (
     Abort,
     Batch,
@@ -40,9 +41,6 @@ from motley_engine.server.subscription import Subscription
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", Flushed, Stats)
-
-TO_SCHEDULER = "to_scheduler.sock"
-TO_SERVER = "to_server.sock"
 
 
 class EngineClient:

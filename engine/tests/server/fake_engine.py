@@ -10,6 +10,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from motley_engine.comm.mailbox import TO_SCHEDULER, TO_SERVER
 from motley_engine.messages import (
     Abort,
     Batch,
@@ -29,7 +30,6 @@ from motley_engine.messages import (
     ToServer,
     Update,
 )
-from motley_engine.server.client import TO_SCHEDULER, TO_SERVER
 
 
 class FakeEngine:
