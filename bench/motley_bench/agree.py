@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from motley_bench.host import serving
+from motley_bench.host import Serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ def random_prompts(vocab_size: int, count: int, length: int, seed: int) -> list[
 
 def score(flags: Sequence[str], prompts: list[list[int]], probes: list[int]) -> list[dict[str, Any]]:
     """Answers of one server: logprobs at every prompt position and one generated token, for each prompt."""
-    with serving(flags) as (url, seconds):
-        print(f"ready in {seconds:.1f} s: {' '.join(flags)}", flush=True)
+    with Serve(flags) as server:
+        print(f"ready in {server.seconds:.1f} s: {' '.join(flags)}", flush=True)
         body = {
             "input_ids": prompts,
             "sampling_params": {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True},
@@ -53,7 +53,7 @@ def score(flags: Sequence[str], prompts: list[list[int]], probes: list[int]) -> 
             "token_ids_logprob": probes,
         }
         request = urllib.request.Request(
-            f"{url}/generate", json.dumps(body).encode(), {"content-type": "application/json"}
+            f"{server.url}/generate", json.dumps(body).encode(), {"content-type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=500) as response:
             answers: list[dict[str, Any]] = json.load(response)

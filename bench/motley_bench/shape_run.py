@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from motley_bench.agree import compare, random_prompts, score
-from motley_bench.host import serving
+from motley_bench.host import Serve
 from motley_bench.serve import BenchOptions, bench, medians, table
 from motley_bench.shapes import write_config
 
@@ -57,10 +57,10 @@ def _agree(options: ShapeOptions, folder: Path, vocab: int) -> bool:
 
 
 def _load(options: ShapeOptions, load: BenchOptions, folder: Path, vocab: int) -> int:
-    with serving(_serve_flags(folder, options.flags)) as (url, seconds):
-        print(f"ready in {seconds:.1f} s", flush=True)
-        rows = asyncio.run(bench(replace(load, targets=((options.shape, url, "generate"),), vocab_size=vocab)))
+    with Serve(_serve_flags(folder, options.flags)) as server:
+        print(f"ready in {server.seconds:.1f} s", flush=True)
+        rows = asyncio.run(bench(replace(load, targets=((options.shape, server.url, "generate"),), vocab_size=vocab)))
     summary = medians(rows)
     Console(width=140).print(table(summary))
-    print(json.dumps({"bench": "shape", "shape": options.shape, "ready_seconds": seconds, "medians": summary}))
+    print(json.dumps({"bench": "shape", "shape": options.shape, "ready_seconds": server.seconds, "medians": summary}))
     return 1 if any(row["errors"] for row in summary) else 0
