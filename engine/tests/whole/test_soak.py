@@ -133,20 +133,23 @@ def soak(server: Server, shape: Shape, seed: int) -> Outcome:
     return outcome
 
 
+def internal_state(server: Server) -> dict[str, Any]:
+    (state,) = server.http.get("/get_server_info").json()["internal_states"]
+    return state
+
+
 def assert_clean(server: Server, shape: Shape, outcome: Outcome) -> None:
     assert not outcome.wrong, outcome.wrong[:5]
     assert outcome.right + outcome.near_ties + outcome.sampled_differ + outcome.aborted == shape.requests
     assert outcome.aborted > shape.requests // 10
     # rounding moves a draw with a chance of about 1e-5 per token: more than 1 % of all requests would be a bug
     assert outcome.sampled_differ <= shape.requests // 100
-    info = server.http.get("/get_server_info").json()["internal_states"]
-    state = info[0] if isinstance(info, list) else info
+    state = internal_state(server)
     print(f"\nsoak: {outcome}, {state['retractions']} retractions")
     assert (state["running"], state["waiting"], state["leaked_pages"]) == (0, 0, 0)
     assert state["retractions"] > 0, "the cache was not too small for the load"
     assert server.http.post("/flush_cache").status_code == 200
-    after = server.http.get("/get_server_info").json()["internal_states"]
-    state = after[0] if isinstance(after, list) else after
+    state = internal_state(server)
     assert state["pages_free"] == state["pages_total"]
 
 

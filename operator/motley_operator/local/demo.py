@@ -32,9 +32,10 @@ _STOP_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class Demo:
     """What is run and asked. ``budgets`` are MiB of the pretend cards; ``chat`` models get a question, base models a
-    text to go on with."""
+    text to go on with. ``port`` is the object's own, where it serves when run by hand."""
 
     example: str
+    port: int
     model: str
     budgets: str
     prompt: str
@@ -45,6 +46,7 @@ class Demo:
 DEMOS = {
     "smollm2": Demo(
         example="quickstart.yaml",
+        port=8080,
         model="SmolLM2-135M-Instruct",
         budgets="1024,512",
         prompt="What is the capital of France?",
@@ -53,6 +55,7 @@ DEMOS = {
     ),
     "gemma3": Demo(
         example="gemma3.yaml",
+        port=8081,
         model="gemma-3-270m",
         budgets="2048,1024",
         prompt=(
@@ -198,12 +201,11 @@ def _tell_more(chosen: Demo, console: Console) -> None:
     route = "chat/completions" if chosen.chat else "completions"
     ask = {"messages": [{"role": "user", "content": chosen.prompt}]} if chosen.chat else {"prompt": chosen.prompt}
     body = json.dumps({"model": chosen.model, **ask, "max_tokens": chosen.max_tokens})
-    port = 8081 if chosen.example == "gemma3.yaml" else 8080
     console.print(Text("talk to it yourself", style="bold"))
     console.print(f"  .venv/bin/motley up -f examples/{chosen.example} --cpu {chosen.budgets}", soft_wrap=True)
     console.print(
-        f"  curl http://127.0.0.1:{port}/v1/{route} -H 'Content-Type: application/json' -d '{body}'",
+        f"  curl http://127.0.0.1:{chosen.port}/v1/{route} -H 'Content-Type: application/json' -d '{body}'",
         soft_wrap=True,
         markup=False,
     )
-    console.print("  or point any OpenAI client at", f"http://127.0.0.1:{port}/v1")
+    console.print("  or point any OpenAI client at", f"http://127.0.0.1:{chosen.port}/v1")
